@@ -180,8 +180,8 @@ def _may_have_equal_counts(observations: Observations) -> np.ndarray:
     values = estimate(bounded) - z[..., MISSING]
     noise = torch.zeros_like(values)
     for kind in KINDS.values():
-        own = z[..., NOISE] == kind.code
-        noise = torch.where(own, kind.variance(torch.where(own, z[..., SCALE], 1.0)), noise)
+        of_kind = z[..., NOISE] == kind.code
+        noise = torch.where(of_kind, kind.variance(torch.where(of_kind, z[..., SCALE], 1.0)), noise)
     width = torch.where(z[..., NOISE] > 0, 0.0, upper - z[..., LOW])
     variance = noise + ((width + 1).square() - 1) / 12 + z[..., MISSING]
     is_noisy, whole = z[..., NOISE] > 0, values == values.round()
