@@ -6,13 +6,16 @@ import datetime
 import gzip
 
 import openpyxl
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import unbag
 from unbag._utils.problems import TableError
 from unbag.cli import app
+from unbag.data.columns import Table
 from unbag.tables.grid import read_grids
+from unbag.tables.ids import shared_keys
 from unbag.tables.options import Reading
 from unbag.tables.tidy import choose_table, match_normalised
 
@@ -334,3 +337,26 @@ def test_a_run_remembers_that_files_are_repaired(files, tmp_path):
     assert "40 rows written" in call("predict", run, people, "--out", str(out))
     assert "title line" in call("disaggregate", run, people, wards, "--out", str(out))
     assert len(out.read_text().splitlines()) == 41
+
+
+def test_two_sheets_of_a_workbook_are_written_to_two_files(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.title = "People"
+    wards = book.create_sheet("Wards")
+    book.active.append(["Ward", "Age"])
+    for n in range(40):
+        book.active.append(["North" if n % 2 else "South", 20 + n * n % 37])
+    for row in (["Ward", "Ill", "Well"], ["North", 8, 12], ["South", 9, 11]):
+        wards.append(row)
+    book.save(path := tmp_path / "book.xlsx")
+    unbag.read_tables(path, path, tidy=True, sheet="People", sheet_of_groups="Wards", tidied=str(tmp_path / "clean"))
+    names = {file.name: file.read_text().splitlines()[0] for file in (tmp_path / "clean").iterdir()}
+    assert names == {"book.csv": '"Ward","Age"', "book-2.csv": '"Ward","Ill","Well"'}
+
+
+def test_ids_of_two_types_are_matched(tmp_path):
+    people = Table(tmp_path / "people.parquet", pa.table({"ward": [1, 12]}))
+    wards = Table(tmp_path / "wards.csv", pa.table({"ward": ["012", "1"]}))
+    left, (right,), notes = shared_keys(people, "ward", wards, ["ward"], loose=True)
+    assert (left.to_pylist(), right.to_pylist()) == (["1", "012"], ["012", "1"])
+    assert "'12' with '012'" in str(notes[-1])

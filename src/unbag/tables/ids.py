@@ -37,21 +37,16 @@ def shared_keys(
     columns = [(left, left_column, right), *((right, name, left) for name in right_columns)]
     keys = [_as_key(table, name) for table, name, _ in columns]
     notes: list[Problem] = []
-    if len({key.type for key in keys}) == 1 and not (loose and pa.types.is_string(keys[0].type)):
-        return keys[0], keys[1:], notes
-    if len({key.type for key in keys}) == 1:
+    if len({key.type for key in keys}) > 1:
+        for (table, name, other), key in zip(columns, keys, strict=True):
+            if pa.types.is_string(key.type):
+                message = f"these ids are text, but numbers in {other.file}; they are compared as text"
+                notes.append(Problem("note", message, table.file, None, name))
+        keys = [key.cast(pa.string()) for key in keys]
+    if loose and pa.types.is_string(keys[0].type):
         others = pa.chunked_array(keys[1:]).combine_chunks()
-        keys[0] = _match_spellings(keys[0], others, (left, left_column), notes)
-        keys[1:] = [
-            _match_spellings(key, keys[0], (right, name), notes)
-            for key, name in zip(keys[1:], right_columns, strict=True)
-        ]
-        return keys[0], keys[1:], notes
-    for (table, name, other), key in zip(columns, keys, strict=True):
-        if pa.types.is_string(key.type):
-            message = f"these ids are text, but numbers in {other.file}; they are compared as text"
-            notes.append(Problem("note", message, table.file, None, name))
-    keys = [key.cast(pa.string()) for key in keys]
+        for place, (table, name, _) in enumerate(columns):
+            keys[place] = _match_spellings(keys[place], keys[0] if place else others, (table, name), notes)
     return keys[0], keys[1:], notes
 
 
@@ -155,24 +150,18 @@ def count_rows(count: int) -> str:
 
 
 def find_similar(unknown: pa.Scalar, known: pa.Array) -> str | None:
-    """Return advice on an id that would be found if spaces, capitals and a trailing .0 did not matter."""
+    """Return advice on an id that would be found if case, spaces, leading zeros and a trailing .0 did not matter."""
     if unknown.type != pa.string() or known.type != pa.string():
         return None
-    place = pc.index(_normalise(known), _normalise(unknown)).as_py()
-    if place < 0:
+    pair = next(match_normalised([unknown.as_py()], known.drop_null().unique().to_pylist()), None)
+    if pair is None:
         return None
-    here, there = unknown.as_py(), known[place].as_py()
-    return f"{here!r} here may be {there!r} there: write ids in the same way in both files, or fit with --tidy"
+    return f"{pair[0]!r} here may be {pair[1]!r} there: write ids in the same way in both files, or fit with --tidy"
 
 
 def label_texts(table: Table, column: str) -> pa.Array:
     """Return labels as text, as class names are: 1.0 is 1."""
     return pc.replace_substring_regex(table.column(column).cast(pa.string()), r"^([0-9]+)\.0+$", r"\1")
-
-
-def _normalise(text: pa.Array | pa.Scalar) -> pa.Array:
-    text = pc.replace_substring_regex(pc.utf8_lower(pc.utf8_trim_whitespace(text)), r"\.0+$", "")
-    return pc.replace_substring_regex(text, r"^0+([0-9])", r"\1")
 
 
 def _as_key(table: Table, name: str) -> pa.Array:

@@ -181,9 +181,10 @@ def write_repaired(folder: Path, files: Sequence[TableFile]) -> None:
     """Write the repaired tables to CSV files in a folder, with a note for each."""
     inputs = [file.path for file in files]
     folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
+    for number, file in enumerate(files):
         if isinstance(file, TidyFile) and file.data is not None:
-            out = folder / f"{file.path.stem}.csv"
+            again = any(file.path.stem == earlier.stem for earlier in inputs[:number])  # such as sheets of a workbook
+            out = folder / f"{file.path.stem}{f'-{number + 1}' if again else ''}.csv"
             written = Problem("note", f"the repaired table was written to {out}", str(file.path))
             file.repairs = [*file.repairs, *Output(out, inputs).write([file.data]), written]
 
