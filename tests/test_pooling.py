@@ -8,7 +8,7 @@ import torch
 
 import unbag
 from unbag import AggregateClassifier, Groups
-from unbag.data.pooling import pool
+from unbag.data.bags import pool
 
 QUICK = {"validation": unbag.CrossFitting(3), "random_state": 0}
 

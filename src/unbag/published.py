@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from unbag.data.alignment import align, columns_of, match_columns, names_of_row, rows_with_names, split_columns
-from unbag.data.ids import has_default_index, index_of
+from unbag.data.groups import has_default_index, index_of
 from unbag.noise import KINDS, Noise
 
 FIELDS = ("low", "high", "noise", "value", "scale", "missing")

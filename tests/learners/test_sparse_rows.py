@@ -14,9 +14,8 @@ from sklearn.metrics import roc_auc_score
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions, PublishedCounts, noise, published
 from unbag.data import features
-from unbag.data.missing import fill_missing
+from unbag.data.row_source import SparseRows, fill_missing
 from unbag.data.scaling import fit_scaling
-from unbag.data.sparse_rows import SparseRows
 from unbag.diagnostics.shift import Moments
 from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan, predict_table

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 import unbag
 from unbag import AggregateClassifier, Groups
 from unbag._kernels.segments import Segments
-from unbag.data.pooling import SHARES, pool_scores, select_top
+from unbag.data.bags import SHARES, pool_scores, select_top
 
 
 def draw_bags(n_bags=160, n_columns=40, share=0.05, seed=0):

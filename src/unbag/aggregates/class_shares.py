@@ -16,8 +16,7 @@ from unbag.aggregates import Aggregate, LabelProportions, Wording
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.alignment import read_per_group
-from unbag.data.groups import Groups
-from unbag.data.ids import has_default_index, index_of
+from unbag.data.groups import Groups, has_default_index, index_of
 
 SIZE = 1024
 """Approximate size of the random groups, the rows of a training step."""

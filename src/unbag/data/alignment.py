@@ -15,8 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from unbag._utils.checks import as_tensor
-from unbag.data.groups import Groups
-from unbag.data.ids import has_default_index, index_of
+from unbag.data.groups import Groups, has_default_index, index_of
 
 
 def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:

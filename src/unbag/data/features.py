@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import SparseRows
 
 MAX_CATEGORIES = 1000
 """Texts of a column up to which they are categories, even if each is in few rows."""

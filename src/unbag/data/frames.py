@@ -20,8 +20,7 @@ from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import gather_rows, select_rows
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import SparseRows, gather_rows, select_rows
 
 X_FILE = Path("X")
 """Name of the table in messages; its rows are counted from 1."""

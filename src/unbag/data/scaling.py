@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from unbag._utils.checks import describe, format_indices
 from unbag._utils.parts import join
-from unbag.data.row_source import RowSubset
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import RowSubset, SparseRows
 
 ScalingName = Literal["none", "standard", "table"]
 

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from unbag._utils.checks import as_numbers, describe, format_indices
 from unbag.data.alignment import align, split_columns
-from unbag.data.groups import Groups
-from unbag.data.ids import number_ids
+from unbag.data.groups import Groups, number_ids
 
 FIELDS = ("group", "size", "place", "z")
 

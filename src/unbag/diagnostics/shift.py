@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unbag._utils.findings import Finding
 from unbag.data.groups import Groups
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import SparseRows
 
 # Fewer than one false alarm in so many clean tables; and never below five standard errors.
 CHANCE = 0.01

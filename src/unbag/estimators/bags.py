@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from unbag.aggregates import LabelProportions
+from unbag.data.bags import SHARES, pool, pool_scores
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
-from unbag.data.pooling import SHARES, pool, pool_scores
 from unbag.data.scaling import Scaling, fit_scaling
 from unbag.ensemble import Candidate, Mixture, Progress, Schedule, fit_ensemble
 from unbag.learners import LastColumns, Linear, Problem

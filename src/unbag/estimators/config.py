@@ -19,8 +19,7 @@ from torch import Tensor
 from unbag._utils.checks import check_choice, describe
 from unbag.aggregates import LabelProportions
 from unbag.aggregates.symmetry import find_symmetry
-from unbag.data.row_source import row_shape
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import SparseRows, row_shape
 from unbag.ensemble import Progress, ProgressBar, Schedule
 from unbag.estimators.settings import CrossFitting, NetworkTraining
 from unbag.learners import Algorithm, Classifiers, Learner, Problem

@@ -25,9 +25,8 @@ from unbag.data.alignment import align, is_numbering, match_columns, split_colum
 from unbag.data.bags import is_list_of_bags
 from unbag.data.frames import EncodedRows, encode_frame
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, RowSource, RowSubset, row_shape
+from unbag.data.row_source import Rows, RowSource, RowSubset, SparseRows, row_shape
 from unbag.data.scaling import check_finite
-from unbag.data.sparse_rows import SparseRows
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
 from unbag.learners.base import ROWS_AT_ONCE, is_network, name_of

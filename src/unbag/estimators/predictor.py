@@ -25,9 +25,8 @@ from unbag.aggregates.symmetry import Symmetry
 from unbag.data.bags import is_list_of_bags, join_bags
 from unbag.data.features import Preparation
 from unbag.data.groups import Groups
-from unbag.data.row_source import Rows, gather_rows, select_rows, transform_rows
+from unbag.data.row_source import Rows, SparseRows, gather_rows, select_rows, transform_rows
 from unbag.data.scaling import Scaling
-from unbag.data.sparse_rows import SparseRows
 from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture, Performance

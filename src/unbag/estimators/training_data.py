@@ -16,9 +16,8 @@ from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.bags import join_bags
 from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
-from unbag.data.row_source import Rows, row_shape, select_rows, transform_rows
+from unbag.data.row_source import Rows, SparseRows, Table, row_shape, select_rows, transform_rows
 from unbag.data.scaling import Scaling, fit_scaling
-from unbag.data.sparse_rows import SparseRows, Table
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
 from unbag.estimators.class_matching import match_classes

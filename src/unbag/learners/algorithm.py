@@ -12,9 +12,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState
-from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, RowSubset, Views, row_shape, rows_on, transform_rows
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import (
+    Rows,
+    RowSubset,
+    SparseRows,
+    Views,
+    fill_missing,
+    find_missing,
+    row_shape,
+    rows_on,
+    transform_rows,
+)
 from unbag.learners.architectures import MakeModel
 from unbag.learners.base import split_rows
 from unbag.learners.network import Architecture, NetworkModel

@@ -14,8 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
-from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows
+from unbag.data.row_source import Rows, fill_missing, find_missing
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.problem import Problem
 

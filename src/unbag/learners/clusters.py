@@ -15,8 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from unbag.data.missing import fill_missing
-from unbag.data.row_source import gather_rows
+from unbag.data.row_source import fill_missing, gather_rows
 from unbag.learners.features import Columns, FeatureMap, register_feature_map
 from unbag.learners.problem import Problem
 

@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import gather_rows, row_shape
-from unbag.data.sparse_rows import SparseRows, Table
+from unbag.data.row_source import SparseRows, Table, fill_missing, find_missing, gather_rows, row_shape
 from unbag.learners.base import split_rows
 from unbag.learners.problem import Problem
 

@@ -11,8 +11,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from unbag.data.row_source import Rows
-from unbag.data.sparse_rows import SparseRows
+from unbag.data.row_source import Rows, SparseRows
 from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.features import FEATURE_MAPS, Columns, FeatureMap, MakeFeatures
 from unbag.learners.modules import Features, make_linear

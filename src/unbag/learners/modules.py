@@ -6,12 +6,12 @@ from copy import copy
 
 from torch import Tensor, nn
 
-from unbag.data.missing import fill_missing
+from unbag.data.row_source import fill_missing
 from unbag.learners.features import FeatureMap
 
 
 class FillMissing(nn.Module):
-    """Replace missing values and append indicators; see :func:`unbag.data.missing.fill_missing`."""
+    """Replace missing values and append indicators; see :func:`unbag.data.row_source.fill_missing`."""
 
     columns: Tensor
 

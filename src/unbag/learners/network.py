@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unbag._utils.random_state import RandomState, may_draw
-from unbag.data.missing import fill_missing, find_missing
-from unbag.data.row_source import Rows, gather_rows, row_shape, rows_on, transform_rows
+from unbag.data.row_source import Rows, fill_missing, find_missing, gather_rows, row_shape, rows_on, transform_rows
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unbag.data.pooling import select_top
+from unbag.data.bags import select_top
 from unbag.learners.base import split_rows
 from unbag.learners.features import Columns
 from unbag.learners.linear import LinearModel
