@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import resource
@@ -19,7 +18,6 @@ from pathlib import Path
 import pytest
 import torch
 from damaged_checkpoints import count_accepted
-from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import nn
 from training_problems import assert_identical, bags, drawn, network, observe, pairs_problem, table
@@ -142,31 +140,6 @@ def test_a_run_of_slow_steps_is_saved_by_the_clock(tmp_path):
     often = Checkpoint(tmp_path / "often", every=10**6, seconds=0.0)
     seldom = Checkpoint(tmp_path / "seldom", every=10**6, seconds=3600.0)
     assert [often.due(), seldom.due()] == [True, False]
-
-
-# ------------------------------------------------------------------------------------------------------ kill -9
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_random_moments_and_during_writes_it_ends_the_same(tmp_path):
-    script = Path(__file__).parents[1] / "helpers" / "killed_training.py"
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["kills"] == 20
-    assert report["with a draft left"] >= 3  # how many of them depends on how busy the machine is
-    assert report["epochs"] == sorted(report["epochs"])
-    assert report["epochs"][0] < 2 < report["epochs"][-1] < 30  # from the warm-up into the remembered weights
-    assert not report["killed at the end"]
-    first, second = tmp_path / "undisturbed", tmp_path / "disturbed"
-    for name in ("model 0.safetensors", "model 1.safetensors"):
-        expected, found = load_file(first / name), load_file(second / name)
-        assert expected.keys() == found.keys()
-        assert all(torch.equal(expected[tensor], found[tensor]) for tensor in expected)
-    assert (first / "rest.json").read_text() == (second / "rest.json").read_text()
-    assert [path.name for path in second.glob(".*")] == [".lock"]
 
 
 # ---------------------------------------------------------------------------------------- disks that do not take
