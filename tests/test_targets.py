@@ -23,10 +23,7 @@ from sklearn.model_selection import (
     HalvingGridSearchCV,
     KFold,
     LeaveOneGroupOut,
-    RandomizedSearchCV,
-    ShuffleSplit,
     StratifiedGroupKFold,
-    StratifiedKFold,
     cross_val_predict,
     cross_val_score,
     cross_validate,
@@ -107,15 +104,7 @@ def test_observations_keep_type_and_shape(z):
 
 
 @pytest.mark.parametrize(
-    "z",
-    [
-        [[1, 2], [0, 3]],
-        ((1, 2), (0, 3)),
-        torch.tensor([[1, 2], [0, 3]]),
-        [torch.tensor([1, 2]), torch.tensor([0, 3])],
-        {"b": [0, 3], "a": [1, 2]},
-        {"b": np.array([0, 3]), "a": torch.tensor([1, 2])},
-    ],
+    "z", [((1, 2), (0, 3)), torch.tensor([[1, 2], [0, 3]]), [torch.tensor([1, 2]), torch.tensor([0, 3])]]
 )
 def test_observations_come_in_many_forms(z):
     y = target(["b", "a", "b"], z)
@@ -123,21 +112,12 @@ def test_observations_come_in_many_forms(z):
     assert read_target(y)[1].tolist() == [[1, 2], [0, 3]]
 
 
-@pytest.mark.parametrize("ids", [(i for i in "bab"), np.array(list("bab")), [(1, 0), (0, 1), (1, 0)], [0.5, 0.25, 0.5]])
+@pytest.mark.parametrize(
+    "ids",
+    [(i for i in "bab"), np.array(list("bab")), [(1, 0), (0, 1), (1, 0)], pandas.Series([*"bab"], dtype="category")],
+)
 def test_ids_of_any_type(ids):
     assert members_of(read_target(target(ids, [0, 1]))[0]) == [[1], [0, 2]]
-
-
-def test_columns_of_pandas():
-    table = pandas.DataFrame({"bag": ["b", "a", "b"], "label": [0, 1, 0]}, index=[9, 8, 7])
-    z = table.groupby("bag")["label"].max()
-    for ids in (table["bag"], table["bag"].astype("category")):
-        for observed in (z, z.astype("Int64"), z.to_frame()["label"], dict(zip(ids, table["label"], strict=True))):
-            groups, back = read_target(target(ids, observed))
-            assert members_of(groups) == [[1], [0, 2]]
-            assert back.tolist() == [1, 0]
-    counts = pandas.crosstab(table["bag"], table["label"])
-    assert read_target(target(table["bag"], counts))[1].tolist() == [[0, 1], [2, 0]]
 
 
 def test_a_target_may_be_read_only():
@@ -238,9 +218,7 @@ X = np.stack([np.argsort(np.argsort(IDS, kind="stable")), RNG.normal(size=60)], 
 COUNTS = RNG.multinomial(5, [0.2, 0.3, 0.5], size=12)
 OBSERVED = {1: COUNTS[:, 0], 2: COUNTS}
 GRID = {"strength": [1.0, 2.0]}
-NO_LABELS = (
-    r"y is a target made by unbag.target, .* no labels .* with cv=GroupKFold\(\) .* groups=ids, and omit scoring="
-)
+GIVEN: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3), "error_score": "raise"}
 
 
 class Reader(ClassifierMixin, BaseEstimator):
@@ -261,9 +239,6 @@ class Reader(ClassifierMixin, BaseEstimator):
     def predict(self, X: np.ndarray) -> np.ndarray:
         return np.zeros(len(X), int)
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        return np.full((len(X), 3), 1 / 3)
-
     def score(self, X: np.ndarray, y: np.ndarray) -> float:
         return self.strength + len(read_target(y)[0])
 
@@ -275,26 +250,11 @@ def y(request: pytest.FixtureRequest) -> np.ndarray:
 
 @pytest.mark.parametrize("cv", [GroupKFold(3), GroupShuffleSplit(3, random_state=0), LeaveOneGroupOut()], ids=repr)
 def test_splits_by_group_pass(cv, y):
-    scores = cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise", return_train_score=True)
+    scores = cross_validate(Reader(), X, y, **GIVEN | {"cv": cv}, return_train_score=True)
     assert (scores["train_score"] + scores["test_score"] == 14).all()  # 12 groups, each on one side, and twice 1
-
-
-@pytest.mark.parametrize("cv", [KFold(3), ShuffleSplit(3, random_state=0)], ids=repr)
-@pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
-def test_splits_by_row_are_refused(cv, y):
-    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
-        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
-    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
-        GridSearchCV(Reader(), GRID, cv=cv, error_score="raise").fit(X, y, groups=IDS)
-    with pytest.raises(ValueError, match=r"(?s)All the .* fits failed.*groups must be whole, .* cv=GroupKFold"):
-        GridSearchCV(Reader(), GRID, cv=cv).fit(X, y, groups=IDS)
-
-
-@pytest.mark.parametrize("cv", [StratifiedKFold(5), StratifiedGroupKFold(5)], ids=repr)
-@pytest.mark.filterwarnings("ignore:The groups parameter is ignored", "ignore:The number of unique classes is greater")
-def test_splits_that_look_for_classes_find_one_per_row(cv, y):
-    with pytest.raises(ValueError, match="n_splits=5 cannot be greater than the number of members in each class"):
-        cross_validate(Reader(), X, y, groups=IDS, cv=cv, error_score="raise")
+    search = GridSearchCV(Reader(), GRID, cv=list(cv.split(X, groups=IDS)), error_score="raise").fit(X, y)
+    assert search.best_params_ == {"strength": 2.0}
+    assert search.score(X, y) == 14
 
 
 def test_a_split_by_row_that_keeps_groups_whole_passes():
@@ -302,68 +262,59 @@ def test_a_split_by_row_that_keeps_groups_whole_passes():
     assert len(cross_val_score(Reader(), X[order], target(IDS, COUNTS)[order], cv=KFold(4), error_score="raise")) == 4
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        GridSearchCV(Reader(), GRID, cv=GroupKFold(3), error_score="raise"),
-        RandomizedSearchCV(Reader(), GRID, n_iter=2, cv=GroupKFold(3), error_score="raise", random_state=0),
-        GridSearchCV(Reader(), GRID, cv=list(GroupKFold(3).split(X, groups=IDS)), error_score="raise"),
-    ],
-    ids=["grid", "random", "list of splits"],
-)
-def test_searches_pass(search, y):
-    search.fit(X, y, groups=IDS)
-    assert search.best_params_ == {"strength": 2.0}
-    assert search.best_score_ == 6
-    assert search.score(X, y) == 14
-
-
 def test_a_search_inside_a_validation_needs_groups_twice(y):
     search = GridSearchCV(Reader(), GRID, cv=GroupKFold(2), error_score="raise")
-    arguments: dict[str, Any] = {"groups": IDS, "cv": GroupKFold(3), "error_score": "raise"}
     with pytest.raises(ValueError, match="'groups' parameter should not be None"):
-        cross_validate(search, X, y, **arguments)
-    assert cross_validate(search, X, y, **arguments, params={"groups": IDS})["test_score"].tolist() == [6, 6, 6]
+        cross_validate(search, X, y, **GIVEN)
+    assert cross_validate(search, X, y, **GIVEN, params={"groups": IDS})["test_score"].tolist() == [6, 6, 6]
     with config_context(enable_metadata_routing=True):
         routed = cross_validate(search, X, y, cv=GroupKFold(3), error_score="raise", params={"groups": IDS})
     assert routed["test_score"].tolist() == [6, 6, 6]
 
 
-@pytest.mark.parametrize(
-    "split",
-    [
-        lambda y: learning_curve(Reader(), X, y, groups=IDS, cv=GroupKFold(3), train_sizes=[0.5], error_score="raise"),
-        lambda y: HalvingGridSearchCV(
-            Reader(), GRID, cv=GroupKFold(3), min_resources=30, error_score="raise", random_state=0
-        ).fit(X, y, groups=IDS),
-        lambda y: Reader().fit(*train_test_split(X, y, random_state=0)[::2]),
-    ],
-    ids=["learning_curve", "HalvingGridSearchCV", "train_test_split"],
+PART = r"groups must be whole, .* cv=GroupKFold"
+NUMBERED = r"rows of a target made by unbag.target, got int64 of shape"
+REFUSED: dict[str, tuple[type[Exception], str, Callable[[np.ndarray], Any]]] = {
+    "rows": (ValueError, PART, lambda y: cross_validate(Reader(), X, y, **GIVEN | {"cv": KFold(3)})),
+    "rows in a search": (
+        ValueError, "(?s)All the .* fits failed.*" + PART, lambda y: GridSearchCV(Reader(), GRID, cv=KFold(3)).fit(X, y)
+    ),
+    "classes": (
+        ValueError, "n_splits=5 cannot be greater than the number of members in each class",
+        lambda y: cross_validate(Reader(), X, y, **GIVEN | {"cv": StratifiedGroupKFold(5)}),
+    ),
+    "train_test_split": (ValueError, PART, lambda y: Reader().fit(*train_test_split(X, y, random_state=0)[::2])),
+    "learning_curve": (ValueError, PART, lambda y: learning_curve(Reader(), X, y, train_sizes=[0.5], **GIVEN)),
+    "halving": (
+        ValueError, PART,
+        lambda y: HalvingGridSearchCV(Reader(), GRID, cv=GroupKFold(3), min_resources=30, error_score="raise").fit(
+            X, y, groups=IDS
+        ),
+    ),
+    "cross_val_predict": (
+        TypeError, NUMBERED,
+        lambda y: cross_val_predict(Reader(), X, y, groups=IDS, cv=GroupKFold(3), method="predict_proba"),
+    ),
+    "BaggingClassifier": (TypeError, NUMBERED, lambda y: BaggingClassifier(Reader()).fit(X, y)),
+    "OneVsOneClassifier": (TypeError, NUMBERED, lambda y: OneVsOneClassifier(Reader()).fit(X, y)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.filterwarnings(
+    *(f"ignore:{start}" for start in ("The groups parameter", "The number of unique classes", "Number of classes in"))
 )
-def test_what_samples_rows_inside_a_split_is_refused(split, y):
-    with pytest.raises(ValueError, match=r"groups must be whole, .* cv=GroupKFold"):
+def test_what_divides_groups_or_reads_rows_as_labels_is_refused(how, y):
+    error, message, split = REFUSED[how]
+    with pytest.raises(error, match=message):
         split(y)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda y: cross_val_predict(Reader(), X, y, groups=IDS, cv=GroupKFold(3), method="predict_proba"),
-        lambda y: BaggingClassifier(Reader()).fit(X, y),
-        lambda y: OneVsOneClassifier(Reader()).fit(X, y),
-    ],
-    ids=["cross_val_predict", "BaggingClassifier", "OneVsOneClassifier"],
-)
-@pytest.mark.filterwarnings("ignore:The number of unique classes is greater", "ignore:Number of classes in training")
-def test_what_numbers_the_rows_of_a_target_before_fit_is_no_target(run: Callable[[np.ndarray], Any], y):
-    with pytest.raises(TypeError, match=r"rows of a target made by unbag.target, got int64 of shape"):
-        run(y)
-
-
 def test_parts_of_a_target_say_so_too_and_its_fields_are_arrays(y):
+    message = r"y is a target made by unbag.target, .* no labels .* with cv=GroupKFold\(\) .* omit scoring="
     for same in (y[[3, 4]], np.take(y, [1, 2]), pickle.loads(pickle.dumps(y)), y.copy()):
         assert is_target(same)
-        with pytest.raises(TypeError, match=NO_LABELS):
+        with pytest.raises(TypeError, match=message):
             type_of_target(same)
     assert type_of_target(y["group"]) == "multiclass"
     assert type(read_target(y)[1]) is np.ndarray
