@@ -249,7 +249,7 @@ def test_files_of_other_kinds_are_refused(saved):
 @pytest.mark.parametrize("version", [2, "5"])
 def test_other_formats_are_refused(saved, version):
     write_with_digest(Checkpoint(saved).file, pack({"format": version, "state": {}}))
-    with pytest.raises(ValueError, match="was written by another version of unbag; remove it to start again"):
+    with pytest.raises(ValueError, match=r"damaged: its format is .* and not 5; remove it to start again"):
         train(**RUNS["memory"], checkpoint=Checkpoint(saved))
 
 

@@ -15,7 +15,7 @@ import unbag
 from unbag.training import Limits, MappedRows, Observations, Settings, train
 from unbag.training.batches import draw_order
 from unbag.training.checkpoint import identify
-from unbag.training.excerpts import excerpt
+from unbag.training.group_subsets import excerpt
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 GROUPS = unbag.Groups.from_sizes([2] * 30)

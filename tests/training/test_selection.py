@@ -19,7 +19,6 @@ from unbag.training import (
     Settings,
     TimeBudgetExceeded,
     held_out_likelihood,
-    labelled_accuracy,
     permuted_accuracy,
     train,
 )
@@ -250,17 +249,6 @@ def test_held_out_likelihood_of_a_diverged_replica_is_nan_and_spares_the_others(
     logits[2, 0, 0] = INF
     found = score(lambda rows: logits)
     assert found.isnan().tolist() == [False, True, True]
-
-
-# ----------------------------------------------------------------------------------------------------- labels
-
-
-def test_labelled_accuracy_counts_rows_that_are_right():
-    logits = torch.eye(3)[torch.tensor([[0, 1, 2, 0], [1, 2, 0, 1]])]
-    y = torch.tensor([0, 1, 2, 1])
-    X = torch.zeros(4, 1)
-    assert labelled_accuracy(X, y)(lambda rows: logits).tolist() == [0.75, 0.25]
-    assert labelled_accuracy(X, y, permuted=True)(lambda rows: logits).tolist() == [0.75, 0.75]
 
 
 @given(st.integers(2, 4), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))

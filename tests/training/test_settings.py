@@ -85,5 +85,7 @@ def test_unknown_precisions_are_refused(value):
 @pytest.mark.parametrize("value", ["hinge", "", None, 3, ["mae"]])
 def test_unknown_losses_are_refused(value):
     names = ", ".join(LOSSES)
-    with pytest.raises(ValueError, match=re.escape(f"loss must be one of {names}, or a function; got {value!r}")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"loss must be one of {names}, or a function from logits to losses; got {value!r}")
+    ):
         Settings(loss=value)

@@ -17,7 +17,7 @@ from unbag.data.groups import Groups
 from unbag.data.row_source import Rows
 from unbag.data.weights import weights_by_answer
 from unbag.diagnostics.registry import Context, run_checks
-from unbag.training.excerpts import excerpt
+from unbag.training.group_subsets import excerpt
 
 
 def read_table(X: Any) -> Tensor:

@@ -24,7 +24,7 @@ from unbag.estimators.class_matching import match_classes
 from unbag.estimators.inputs import RawObservations, choose_classes, observes_bags, read_rows, read_sets
 from unbag.learners import Problem
 from unbag.training import Observations
-from unbag.training.excerpts import excerpt
+from unbag.training.group_subsets import excerpt
 
 MAX_DEVIATIONS = 8.0
 """Scaled values are clipped to so many standard deviations: a single outlier would dominate linear models."""

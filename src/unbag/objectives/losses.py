@@ -1,7 +1,16 @@
 """Losses of predictions under each possible label.
 
 Each loss takes logits of shape ``(n, k)`` and returns losses of the same shape: entry ``[i, j]`` is the loss of row
-``i`` with label ``j``. For logits of ``-inf``, losses of the other classes and their gradients stay finite.
+``i`` with label ``j``. For logits of ``-inf``, losses of the other classes and their gradients stay finite. In the
+formulas, p is the softmax of the logits f.
+
+Examples
+--------
+>>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
+>>> cross_entropy(logits)
+tensor([[0.6931, 1.2040, 1.6094]])
+>>> mae(logits)
+tensor([[1.0000, 1.4000, 1.6000]])
 """
 
 from __future__ import annotations
@@ -19,13 +28,7 @@ Loss = Callable[[Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor) -> Tensor:
-    """Return ``-log p_j``, with p the softmax of the logits.
-
-    Examples
-    --------
-    >>> cross_entropy(torch.tensor([[0.5, 0.3, 0.2]]).log())
-    tensor([[0.6931, 1.2040, 1.6094]])
-    """
+    """Return ``-log p_j``."""
     return -logits.log_softmax(-1)
 
 
@@ -33,11 +36,6 @@ def logistic(logits: Tensor) -> Tensor:
     """Return the one-vs-rest logistic loss, ``softplus(-f_j) + sum_{v != j} softplus(f_v)``.
 
     For two classes with logits ``[0, f]`` this is the paper's logistic loss of ``f``, up to the constant log 2.
-
-    Examples
-    --------
-    >>> logistic(torch.tensor([[0.0, 1.0]])) - math.log(2)
-    tensor([[1.3133, 0.3133]])
     """
     # torch's softplus is the identity above 20, with an error of 2e-9.
     if_positive, if_negative = -logsigmoid(logits), -logsigmoid(-logits)  # each (n, k)
@@ -48,24 +46,12 @@ def logistic(logits: Tensor) -> Tensor:
 
 
 def mae(logits: Tensor) -> Tensor:
-    """Return the sum of absolute differences of softmax and one-hot label, ``2 (1 - p_j)``.
-
-    Examples
-    --------
-    >>> mae(torch.tensor([[0.5, 0.3, 0.2]]).log())
-    tensor([[1.0000, 1.4000, 1.6000]])
-    """
+    """Return the sum of absolute differences of softmax and one-hot label, ``2 (1 - p_j)``."""
     return 2 * (1 - logits.softmax(-1))
 
 
 def mse(logits: Tensor) -> Tensor:
-    """Return the sum of squared differences of softmax and one-hot label, the Brier score.
-
-    Examples
-    --------
-    >>> mse(torch.tensor([[0.5, 0.3, 0.2]]).log())
-    tensor([[0.3800, 0.7800, 0.9800]])
-    """
+    """Return the sum of squared differences of softmax and one-hot label, the Brier score."""
     probs = logits.softmax(-1)
     squares = probs.square()
     # A rounded sum of squares is at least each of them, so that losses are not negative.
@@ -76,31 +62,23 @@ def gce(logits: Tensor, q: float = 0.7) -> Tensor:
     """Return the generalised cross entropy ``(1 - p_j^q) / q``: near 0 the cross entropy, at 1 half of :func:`mae`.
 
     Robust to label noise; Zhang and Sabuncu, 2018.
-
-    Examples
-    --------
-    >>> gce(torch.tensor([[0.25, 0.75]]).log(), q=0.5)
-    tensor([[1.0000, 0.2679]])
     """
     _check("q", q, lambda q: 0 < q <= 1, "a number above 0 and up to 1", "for q = 0 use cross_entropy")
     return -torch.expm1(q * logits.log_softmax(-1)) / q
 
 
 def focal(logits: Tensor, gamma: float = 2.0) -> Tensor:
-    """Return ``-(1 - p_j)^gamma log p_j``, with less weight for correct predictions; Lin et al., 2017.
-
-    Examples
-    --------
-    >>> focal(torch.tensor([[0.5, 0.5]]).log())
-    tensor([[0.1733, 0.1733]])
-    """
+    """Return ``-(1 - p_j)^gamma log p_j``, with less weight for correct predictions; Lin et al., 2017."""
     _check("gamma", gamma, lambda gamma: gamma >= 0, "a finite number of at least 0", "2 is the usual choice")
     log_probs = logits.log_softmax(-1)
     if gamma == 0:
         return -log_probs
-    ruled_out = log_probs == float("-inf")
-    focus = (gamma * _log_complement(log_probs)).exp()
-    # The gradient of a product with -inf would be NaN.
+    likely, ruled_out = log_probs > -0.5, log_probs == float("-inf")
+    # log(1 - p), without cancellation. Masked entries are finite, because a NaN in a branch that torch.where does not
+    # select, as of a product with -inf, would reach the gradient.
+    unlikely = log_probs.masked_fill(likely, torch.finfo(log_probs.dtype).min)
+    log_complement = torch.where(likely, unlikely.logsumexp(-1, keepdim=True), torch.log1p(-unlikely.exp()))
+    focus = (gamma * log_complement).exp()
     return (-focus * log_probs.masked_fill(ruled_out, 0)).masked_fill(ruled_out, float("inf"))
 
 
@@ -108,11 +86,6 @@ def symmetric_cross_entropy(logits: Tensor, alpha: float = 0.1, beta: float = 1.
     """Return ``alpha * cross entropy + beta * reverse cross entropy``; robust to label noise; Wang et al., 2019.
 
     With ``log_zero`` for the log of zero, the reverse cross entropy is ``-log_zero * (1 - p_j)``.
-
-    Examples
-    --------
-    >>> symmetric_cross_entropy(torch.tensor([[0.5, 0.5]]).log())
-    tensor([[2.0693, 2.0693]])
     """
     _check("alpha", alpha, lambda alpha: alpha > 0, "a finite number above 0", "for alpha = 0 use mae")
     _check("beta", beta, lambda beta: beta >= 0, "a finite number of at least 0", "1 is the usual choice")
@@ -127,12 +100,16 @@ LOSSES: dict[str, Loss] = {
 """Losses by name."""
 
 
-def _log_complement(log_probs: Tensor) -> Tensor:
-    """Compute ``log(1 - p)`` with finite gradients, also of the branch of ``torch.where`` that is not selected."""
-    likely = log_probs > -0.5
-    # A finite minimum, because the logsumexp of -inf alone has no gradient.
-    unlikely = log_probs.masked_fill(likely, torch.finfo(log_probs.dtype).min)
-    return torch.where(likely, unlikely.logsumexp(-1, keepdim=True), torch.log1p(-unlikely.exp()))
+def find_loss(loss: Any) -> Loss:
+    """Return a loss by name; a function is returned as it is."""
+    if callable(loss):
+        return loss
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ValueError(
+            f"loss must be one of {', '.join(LOSSES)}, or a function from logits to losses; got {loss!r}; "
+            "for other parameters use functools.partial, for example partial(unbag.losses.gce, q=0.5)"
+        )
+    return LOSSES[loss]
 
 
 def _check(name: str, value: Any, is_valid: Callable[[Any], bool], expected: str, advice: str) -> None:

@@ -48,23 +48,12 @@ def cross_entropy_risk(
 ) -> ValueAndGrad:
     """Return the unbiased risk of the cross entropy, and its gradient in the logits.
 
-    Parameters
-    ----------
-    log_probs
-        Log-probabilities of the classes, one row per membership.
-    weights
-        Posterior of the labels, of the same shape; a constant.
-    segments
-        Memberships of each group.
-    member_weights
-        One weight per membership, which multiplies its term; None is 1 for all.
+    Log-probabilities and weights, which are constants, are (memberships, k), the factors of terms (memberships,).
     """
     values, grad = weighted_sum(log_probs, weights), gradient_in_logits(weights, log_probs)
     if member_weights is not None:
-        values, grad = (
-            (values * member_weights).masked_fill_(member_weights == 0, 0),
-            grad.mul_(member_weights[:, None]),
-        )
+        values = (values * member_weights).masked_fill_(member_weights == 0, 0)
+        grad.mul_(member_weights[:, None])
     if segments.uniform_size is not None:
         return ValueAndGrad(values, grad, -1 / segments.uniform_size)
     grad.div_(segments.expand(segments.sizes)[:, None])
@@ -112,12 +101,6 @@ def proportion_divergence(log_probs: Tensor, groups: Segments, counts: Tensor) -
     """Return the Kullback-Leibler divergence of observed proportions from the mean prediction of each group.
 
     ``log_probs`` has one row per membership, ``counts`` one per group.
-
-    Examples
-    --------
-    >>> log_probs = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
-    >>> proportion_divergence(log_probs, Segments.from_sizes([2]), torch.tensor([[2, 0]]))
-    tensor([0.6931])
     """
     sizes = groups.sizes[:, None]
     log_mean = sum_probabilities(log_probs, groups) - sizes.to(log_probs.dtype).log()  # (groups, k)

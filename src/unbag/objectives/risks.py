@@ -20,7 +20,7 @@ from unbag.aggregates.base import (
 from unbag.aggregates.noisy import Noisy
 from unbag.data.groups import Groups
 from unbag.data.weights import read_group_weights, read_sample_weight, weights_of_groups
-from unbag.objectives.losses import LOSSES, Loss, cross_entropy
+from unbag.objectives.losses import Loss, cross_entropy, find_loss
 from unbag.objectives.objective import ValueAndGrad, WithGradient, cross_entropy_risk, weighted_risk
 
 Reduction = Literal["mean", "sum", "none"]
@@ -33,13 +33,21 @@ class _GroupObjective(nn.Module):
         self, aggregate: Aggregate, *, reduction: Reduction = "mean", impossible: Impossible = "raise"
     ) -> None:
         super().__init__()
-        self.aggregate = _check_aggregate(aggregate)
+        if not isinstance(aggregate, Aggregate):
+            got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else f"{aggregate!r}"
+            raise TypeError(f"aggregate must be an Aggregate, got {got}; pass an instance such as PairwiseSimilarity()")
+        self.aggregate = aggregate
         self.reduction = check_choice("reduction", reduction, get_args(Reduction))
         self.impossible = check_choice("impossible", impossible, get_args(Impossible))
 
-    def _ignore_zero(self, log_likelihood: Tensor, weights: Tensor | None, groups: Groups, z: Any) -> Tensor:
-        """Replace the log-likelihoods of groups of weight zero by zero, and validate the others."""
+    def _validate(self, log_likelihood: Tensor, weights: Tensor | None, groups: Groups, z: Any) -> Tensor:
+        """Return log-likelihoods, zero for groups of weight zero; raise errors for the others and for the weights."""
         if weights is not None:
+            if self.reduction == "mean" and not bool(weights.any()):
+                raise ValueError(
+                    "group_weights must not all be zero for reduction='mean', which divides by their sum, nor may "
+                    "sample_weight; omit the batch or use reduction='sum'"
+                )
             log_likelihood = log_likelihood.masked_fill(weights == 0, 0)
         if self.impossible == "raise":
             raise_if_impossible(log_likelihood, groups, z)
@@ -72,8 +80,8 @@ class UnbiasedRisk(_GroupObjective):
     aggregate
         Kind of the observations.
     loss
-        A name from :data:`unbag.objectives.losses.LOSSES`, or a function from logits of shape ``(n, k)`` to losses of
-        the same shape, where entry ``[i, j]`` is the loss of row i with label j.
+        A name from :data:`unbag.losses.LOSSES`, or a function from logits of shape ``(n, k)`` to losses of the same
+        shape, where entry ``[i, j]`` is the loss of row i with label j.
     reduction
         ``"mean"`` over groups, ``"sum"``, or ``"none"`` for one value per group.
     impossible
@@ -101,7 +109,7 @@ class UnbiasedRisk(_GroupObjective):
         impossible: Impossible = "raise",
     ) -> None:
         super().__init__(aggregate, reduction=reduction, impossible=impossible)
-        self.loss = _check_loss(loss)
+        self.loss = find_loss(loss)
 
     @exclude_from_compilation
     def forward(
@@ -114,7 +122,7 @@ class UnbiasedRisk(_GroupObjective):
         group_weights: Any = None,
         sample_weight: Any = None,
     ) -> Tensor:
-        """Return the risk, differentiable in the logits.
+        """Return the risk, differentiable in the logits: a scalar, or one value per group for ``reduction="none"``.
 
         Parameters
         ----------
@@ -133,54 +141,46 @@ class UnbiasedRisk(_GroupObjective):
         sample_weight
             One weight per row of the logits, not negative, which multiplies the terms of its memberships. The weight of
             a group is then the mean of those of its members.
-
-        Returns
-        -------
-        Tensor
-            A scalar, or shape ``(groups,)`` for ``reduction="none"``.
         """
         if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         self.aggregate.check_sizes(groups)
         factors = None if group_weights is None else read_group_weights(group_weights, groups)
-        log_likelihood, member_weights, total = None, None, factors
         if weights is None:
             with torch.no_grad():
                 log_likelihood, weights = self.aggregate.evidence(logits, groups, z)
         else:
             member_logits(logits, groups)  # validates the logits
             weights = _check_weights(weights, logits, groups)
+            log_likelihood = logits.new_zeros(len(groups))
+        member_weights, total = None, factors
         if sample_weight is not None:
             member_weights = read_sample_weight(sample_weight, len(logits), groups.device)[groups.members]
             member_weights = member_weights.to(logits.dtype)
             total = _multiply(factors, groups.segments.sum(member_weights) / groups.sizes)
-        _raise_if_all_zero(total, self.reduction)
-        if log_likelihood is not None:
-            self._ignore_zero(log_likelihood, total, groups, z)
+        self._validate(log_likelihood, total, groups, z)
         if total is not None:  # the posterior of ignored groups may be NaN
             weights = weights.masked_fill(groups.segments.expand(total == 0)[:, None], 0)
         with full_precision(logits.device.type):
             return self._reduce(self._risks(logits, weights, groups, member_weights), factors, total)
 
     def _risks(self, logits: Tensor, weights: Tensor, groups: Groups, member_weights: Tensor | None) -> Tensor:
+        """Compute the risk of each group; weights are (memberships, k), ``member_weights`` (memberships,)."""
         segments = groups.segments
-        if self.loss is not cross_entropy:
-            weights = weights if member_weights is None else weights * member_weights[:, None]
-            return weighted_risk(groups.gather(self._losses(logits)), weights, segments)
+        if self.loss is cross_entropy:
 
-        def compute(members: Tensor) -> ValueAndGrad:
-            return cross_entropy_risk(log_softmax(class_major(members)), weights, segments, member_weights)
+            def compute(members: Tensor) -> ValueAndGrad:
+                return cross_entropy_risk(log_softmax(class_major(members)), weights, segments, member_weights)
 
-        return WithGradient.apply(groups.gather(logits), segments, compute)
-
-    def _losses(self, logits: Tensor) -> Tensor:
+            return WithGradient.apply(groups.gather(logits), segments, compute)
         losses = self.loss(logits)
         if not isinstance(losses, Tensor) or losses.shape != logits.shape:
             raise ValueError(
                 f"loss must return one loss per row and class, shape {tuple(logits.shape)}; got {describe(losses)}; "
                 "entry [i, j] is the loss of row i with label j"
             )
-        return losses
+        weights = weights if member_weights is None else weights * member_weights[:, None]
+        return weighted_risk(groups.gather(losses), weights, segments)
 
 
 class NegativeLogLikelihood(_GroupObjective):
@@ -209,8 +209,7 @@ class NegativeLogLikelihood(_GroupObjective):
         log_likelihood = self.aggregate.log_likelihood(logits, groups, z)
         if sample_weight is not None:
             weights = _multiply(weights, weights_of_groups(sample_weight, groups, len(logits)))
-        _raise_if_all_zero(weights, self.reduction)
-        return self._reduce(-self._ignore_zero(log_likelihood, weights, groups, z), weights, weights)
+        return self._reduce(-self._validate(log_likelihood, weights, groups, z), weights, weights)
 
 
 class NoisyLikelihood(nn.Module):
@@ -269,32 +268,6 @@ def _multiply(weights: Tensor | None, factor: Tensor) -> Tensor:
     return factor if weights is None else weights * factor
 
 
-def _raise_if_all_zero(weights: Tensor | None, reduction: str) -> None:
-    if weights is not None and reduction == "mean" and not bool(weights.any()):
-        raise ValueError(
-            "group_weights must not all be zero for reduction='mean', which divides by their sum, nor may "
-            "sample_weight; omit the batch or use reduction='sum'"
-        )
-
-
-def _check_aggregate(aggregate: Any) -> Aggregate:
-    if not isinstance(aggregate, Aggregate):
-        got = f"the class {aggregate.__name__}" if isinstance(aggregate, type) else f"{aggregate!r}"
-        raise TypeError(f"aggregate must be an Aggregate, got {got}; pass an instance such as PairwiseSimilarity()")
-    return aggregate
-
-
-def _check_loss(loss: Any) -> Loss:
-    if callable(loss):
-        return loss
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(
-            f"loss must be one of {', '.join(LOSSES)}, or a function from logits to losses; got {loss!r}; "
-            "for other parameters use functools.partial, for example partial(unbag.objectives.losses.gce, q=0.5)"
-        )
-    return LOSSES[loss]
-
-
 def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
     weights = as_tensor(weights, "weights", groups.device).detach()
     expected = (len(groups.members), logits.shape[1])
@@ -305,7 +278,7 @@ def _check_weights(weights: Any, logits: Tensor, groups: Groups) -> Tensor:
         )
     if not weights.is_floating_point():
         raise TypeError(f"weights must be floating-point numbers, got {weights.dtype}; convert them with .float()")
-    if not bool(torch.isfinite(weights.sum())) and bool((wrong := ~weights.isfinite().all(1)).any()):
+    if bool((wrong := ~weights.isfinite().all(1)).any()):
         raise ValueError(
             f"weights must be finite, but there is NaN or infinity for {groups.format_groups_holding(wrong)}; "
             "look for groups whose observation was impossible"

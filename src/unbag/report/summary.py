@@ -23,7 +23,7 @@ from unbag.report.group_metrics import describe_set
 from unbag.report.label_metrics import compare_labels
 from unbag.report.scored_groups import ScoredGroups, find_held_out, score_groups
 from unbag.training import Observations
-from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups, take_groups
+from unbag.training.group_subsets import EXCERPT_NUMBERS, some_groups, take_groups
 
 FORMAT = 3
 

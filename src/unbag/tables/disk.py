@@ -31,7 +31,7 @@ from unbag.data.frames import EncodedRows
 from unbag.tables.files import ParquetFiles, open_table, state_of_parts
 from unbag.tables.load import LoadedTables, memory_size, with_categories
 from unbag.training import MappedRows
-from unbag.training.excerpts import EXCERPT_NUMBERS, some_groups
+from unbag.training.group_subsets import EXCERPT_NUMBERS, some_groups
 
 FORMAT = 2
 EXAMINED_ROWS = 100_000

@@ -10,9 +10,9 @@ from unbag.data.scaling import fit_scaling as fit_scaling
 from unbag.objectives.objective import Objective as Objective
 from unbag.training.checkpoint import Checkpoint as Checkpoint
 from unbag.training.checkpoint import TimeBudgetExceeded as TimeBudgetExceeded
-from unbag.training.data_loader import GroupBatch as GroupBatch
-from unbag.training.data_loader import GroupCollator as GroupCollator
-from unbag.training.data_loader import GroupSampler as GroupSampler
+from unbag.training.group_subsets import GroupBatch as GroupBatch
+from unbag.training.group_subsets import GroupCollator as GroupCollator
+from unbag.training.group_subsets import GroupSampler as GroupSampler
 from unbag.training.loop import Trained as Trained
 from unbag.training.loop import train as train
 from unbag.training.processes import Launcher as Launcher
@@ -22,9 +22,7 @@ from unbag.training.selection import Patience as Patience
 from unbag.training.selection import Predict as Predict
 from unbag.training.selection import Score as Score
 from unbag.training.selection import StoppingRule as StoppingRule
-from unbag.training.selection import TimeLimit as TimeLimit
 from unbag.training.selection import held_out_likelihood as held_out_likelihood
-from unbag.training.selection import labelled_accuracy as labelled_accuracy
 from unbag.training.selection import permuted_accuracy as permuted_accuracy
 from unbag.training.settings import PerStep as PerStep
 from unbag.training.settings import Settings as Settings

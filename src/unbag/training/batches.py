@@ -73,15 +73,9 @@ class Batches:
         ends = torch.cat([s.groups.sizes for s in observations]).cumsum(0)
         members = torch.cat([s.groups.members for s in observations])
         self.groups = Groups.from_offsets(torch.cat([first.groups.offsets[:1], ends]), members)
-        self.checked = torch.cat(
-            [
-                s.checked if s.aggregate is self.aggregate else self.aggregate.check(s.z, s.groups, self.n_classes)
-                for s in observations
-            ]
-        )
-        self.weights: Tensor | None = None
-        if any(s.group_weights is not None for s in observations):
-            self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations])
+        self.checked = torch.cat([self._encoded(s) for s in observations])
+        weighted = any(s.group_weights is not None for s in observations)
+        self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations]) if weighted else None
         device = self.groups.device
         n_visits = max(self._n_groups)
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
@@ -93,27 +87,31 @@ class Batches:
         self._first_memory = self._replica * len(members) if shared else torch.zeros_like(self._replica)
         self.n_memberships = len(members) * (n_replicas if shared else 1)
         self._blocks_at_once = blocks_at_once
-        self._block: Tensor | None = None  # of each group
-        if rows_of_block is not None:
-            self._block = members[self.groups.offsets[:-1]].cpu() // rows_of_block
-        self._segments: dict[int, Segments] = {}  # of so many groups of one size
+        first_rows = members[self.groups.offsets[:-1]].cpu()
+        self._block = None if rows_of_block is None else first_rows // rows_of_block  # of each group
+        self._segments: dict[int, Segments] = {}  # by the number of groups, of one size
         # The groups in the order in which each replica visits them; changed in place, as a captured graph reads it.
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=device)
         # The groups of each replica that are visited first in the next epoch.
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
         self._laid_out: list[Tensor] | None = None  # what _lay_out returns for the whole epoch
 
+    def _encoded(self, observations: Observations) -> Tensor:
+        """Return validated observations as this aggregate encodes them; an equal one may do so in another way."""
+        same = observations.aggregate is self.aggregate
+        return (
+            observations.checked if same else self.aggregate.check(observations.z, observations.groups, self.n_classes)
+        )
+
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, by the generator of each replica."""
         n_visits = self.order.shape[1]
         orders = []
         for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
-            passes = [self.rest[replica]]
-            first = int(self._first_group[replica])
+            order, first = self.rest[replica], int(self._first_group[replica])
             block = None if self._block is None else self._block[first : first + n]
-            while sum(map(len, passes)) < n_visits:
-                passes.append(draw_order(n, generator, block, self._blocks_at_once))
-            order = torch.cat(passes)
+            while len(order) < n_visits:
+                order = torch.cat([order, draw_order(n, generator, block, self._blocks_at_once)])
             orders.append(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
         self.set_order(torch.stack(orders))

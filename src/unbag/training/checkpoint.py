@@ -49,8 +49,7 @@ class Checkpoint:
     until
         Time of ``time.monotonic()`` after which the run is saved and stops with :class:`TimeBudgetExceeded`.
     run_id
-        Name of the run that stands for functions and objects that cannot be compared, such as lambdas. Without it, a
-        run with such parts is refused.
+        Name of the run for functions that cannot be compared, such as lambdas, which are an error without it.
     """
 
     folder: Path
@@ -72,16 +71,16 @@ class Checkpoint:
         """The file that holds the run."""
         return self.folder / FILE
 
+    @property
+    def time_is_up(self) -> bool:
+        """Whether the run should stop now."""
+        return self.until is not None and time.monotonic() > self.until
+
     def due(self) -> bool:
         """Count a step, and return whether to save now."""
         self._steps += 1
         late = time.monotonic() - self._saved >= self.seconds
         return self._steps >= self.every or late or self.time_is_up
-
-    @property
-    def time_is_up(self) -> bool:
-        """Whether the run should stop now."""
-        return self.until is not None and time.monotonic() > self.until
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the file; if the disk is full or read-only, a warning is logged and the last file stays."""
@@ -105,14 +104,13 @@ class Checkpoint:
             if hashlib.sha256(content).digest() != digest:
                 raise ValueError("its content does not fit its digest")
             saved = unpack(content)
-            version, state = saved["format"], saved["state"]
+            if saved["format"] != FORMAT:
+                raise ValueError(f"its format is {saved['format']} and not {FORMAT}")
+            return saved["state"]
         except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start again"
             ) from error
-        if version != FORMAT:
-            raise ValueError(f"{self.file} was written by another version of unbag; remove it to start again")
-        return state
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes out of the folder."""
@@ -124,8 +122,8 @@ def remove_checkpoints(folder: Path) -> None:
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
     for path in folders:
         remove_drafts(path / FILE)
-        for name in (FILE, LOCK):
-            (path / name).unlink(missing_ok=True)
+        (path / FILE).unlink(missing_ok=True)
+        (path / LOCK).unlink(missing_ok=True)
     remove_empty(reversed(folders))
 
 
@@ -180,7 +178,7 @@ def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     try:
-        content = _write(value, skip_unknown=skip_unknown)
+        content = _Pickler.write(value, skip_unknown)
     except (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"the {name} cannot be recognised when the run is resumed from its checkpoint: {error}; define functions "
@@ -190,19 +188,19 @@ def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _write(value: Any, *, skip_unknown: bool) -> bytes:
-    file = io.BytesIO()
-    pickler = _Pickler(file, protocol=4)
-    pickler.skip_unknown = skip_unknown
-    pickler.fast = True  # which objects are the same, and not only equal, differs between processes
-    pickler.dump(value)
-    return file.getvalue()
-
-
 class _Pickler(pickle.Pickler):
     """Write arrays as hashes, sets in order, and objects without what follows from their other attributes."""
 
-    skip_unknown = False
+    skip_unknown: bool
+
+    @classmethod
+    def write(cls, value: Any, skip_unknown: bool) -> bytes:
+        file = io.BytesIO()
+        pickler = cls(file, protocol=4)
+        pickler.skip_unknown = skip_unknown
+        pickler.fast = True  # which objects are the same, and not only equal, differs between processes
+        pickler.dump(value)
+        return file.getvalue()
 
     def persistent_id(self, obj: Any) -> Any:
         """Return what is written in place of tensors, sets, and functions that may be left out."""
@@ -210,16 +208,15 @@ class _Pickler(pickle.Pickler):
             content = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
             return str(obj.dtype), tuple(obj.shape), hashlib.sha256(content.data).digest()
         if isinstance(obj, set | frozenset):
-            return sorted(_write(entry, skip_unknown=self.skip_unknown) for entry in obj)
+            return sorted(self.write(entry, self.skip_unknown) for entry in obj)
         is_unknown = isinstance(obj, FunctionType) and "<" in obj.__qualname__  # <lambda>, <locals>
         return "unknown" if is_unknown and self.skip_unknown else None
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how objects with derived attributes are written."""
-        kind = type(obj)
-        derived = {name for base in kind.__mro__ for name in vars(base).get("_derived_attributes", ())}
-        derived |= {n for base in kind.__mro__ for n, v in vars(base).items() if isinstance(v, cached_property)}
-        reduces = any({"__reduce__", "__reduce_ex__"} & vars(base).keys() for base in kind.__mro__[:-1])
-        if reduces or not derived:
+        attributes = [vars(base) for base in type(obj).__mro__[:-1]]
+        derived = {name for each in attributes for name in each.get("_derived_attributes", ())}
+        derived |= {n for each in attributes for n, value in each.items() if isinstance(value, cached_property)}
+        if not derived or any({"__reduce__", "__reduce_ex__"} & each.keys() for each in attributes):
             return NotImplemented
-        return type, (kind,), {name: part for name, part in vars(obj).items() if name not in derived}
+        return type, (type(obj),), {name: part for name, part in vars(obj).items() if name not in derived}

@@ -6,10 +6,10 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from threading import Thread
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from unbag._utils.environment import versions
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.aggregates.observations import Observations, check_sets
-from unbag.data.row_source import Rows, Views, gather_rows, row_shape
+from unbag.data.row_source import Rows, Views, gather_rows
 from unbag.objectives.objective import Objective
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
@@ -104,8 +104,8 @@ def train(
     progress
         Function that is called after every epoch with the history and the number of epochs; by default, it logs them.
     objective
-        Objective in place of that of Algorithm 1: a function from outputs, one row per membership, groups and encoded
-        observations to one value per group. Warm-up, loss and remembered weights are then ignored.
+        Function from outputs, one row per membership, groups and encoded observations to one value per group, which is
+        minimised in place of Algorithm 1. Warm-up, loss and remembered weights are then ignored.
     n_criteria
         Number of criteria of ``score``, which with more than one returns (criteria, replicas). Each criterion selects
         epochs and stops by itself, and the run goes on until the last has stopped.
@@ -130,15 +130,14 @@ def train(
         This process among several that call this function with the same arguments. They divide the groups of each step,
         and all return the same as one process does, up to rounding.
     limits
-        Sizes from which on a step runs in parts, or on several threads.
+        Sizes from which on a step runs in parts.
     """
     processes = processes or Processes()
     settings = settings or Settings()
     seeds = [int(seed) for seed in seeds]
     if not seeds:
         raise ValueError("seeds is empty: give at least one seed, one for each replica")
-    lists = [[s] if isinstance(s, Observations) else list(s) for s in observations]
-    sets = [[s.counting() for s in replicas] for replicas in lists]
+    sets = [[s.counting() for s in ([s] if isinstance(s, Observations) else s)] for s in observations]
     check_sets(sets, X, len(seeds))
     models = make_models(make_model, seeds, X.device)
     if objective is None:
@@ -151,8 +150,8 @@ def train(
             "or use layer norm or group norm"
         )
     hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
-    run = Run(models, X, sets, settings, seeds, hooks, n_criteria, processes, limits or Limits())
-    run.train(checkpoint, progress or log_epoch)
+    run = Run(models, X, sets, settings, seeds, hooks, n_criteria, processes, limits or Limits(), checkpoint)
+    run.train(progress or log_epoch)
     return run.result(keep_diverged=keep_diverged)
 
 
@@ -175,16 +174,15 @@ class Run:
     n_criteria: int
     processes: Processes
     limits: Limits
+    checkpoint: Checkpoint | None
 
     def __post_init__(self) -> None:
-        settings, hooks, processes, limits = self.settings, self.hooks, self.processes, self.limits
+        settings, hooks, processes, n_replicas = self.settings, self.hooks, self.processes, len(self.seeds)
         half = settings.precision == "bfloat16"
         if half and isinstance(self.X, Tensor) and self.X.ndim == 4:
             self.X = self.X.contiguous(memory_format=torch.channels_last)
-        X, sets, n_replicas = self.X, self.sets, len(self.seeds)
         self.history: list[dict[str, Any]] = []
         self.epoch_number, self.step_number = 0, 0
-        self._identity: dict[str, str] | None = None
 
         self.replicas = Replicas(self.models, half=half, accelerate=hooks.accelerate)
         processes.copy_first_([*self.replicas.state.values()])
@@ -193,20 +191,23 @@ class Run:
         if hooks.stopping is None and hooks.score is not None and settings.patience is not None:
             self.stopping = Patience(settings.patience, settings.patient_from)
 
-        self.n_steps = math.ceil(max(len(s.groups) for replicas in sets for s in replicas) / settings.batch_size)
+        self.n_steps = math.ceil(max(len(s.groups) for entries in self.sets for s in entries) / settings.batch_size)
         options: dict[str, Any] = {"part": processes.rank, "n_parts": processes.size}
-        options |= {"rows_of_block": getattr(X, "rows_of_block", None), "blocks_at_once": limits.blocks_at_once}
-        self.batches = [Batches(replicas, n_replicas, self.n_steps, **options) for replicas in sets]
+        options |= {"rows_of_block": getattr(self.X, "rows_of_block", None)}
+        options |= {"blocks_at_once": self.limits.blocks_at_once}
+        self.batches = [Batches(entries, n_replicas, self.n_steps, **options) for entries in self.sets]
         self.generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        self.random = RandomState(self.seeds[0], X.device)
+        self._shuffle()
+
+        self.random = RandomState(self.seeds[0], self.X.device)
         aggregates = [batches.aggregate for batches in self.batches]
         drawing = (hooks.objective, hooks.score, hooks.views, hooks.optimiser, *aggregates)
         self._draws = may_draw(self.models[0], settings.loss_function, *drawing)
-        self._shuffle()
-
         random, optimiser = self.random if self._draws else None, self.optimisation.optimiser
-        self.step = Step(self.replicas, X, self.batches, settings, hooks, optimiser, processes, random, limits)
-        self.best = [Best.before_training(self.replicas, X.device) for _ in range(self.n_criteria)]
+        self.step = Step(
+            self.replicas, self.X, self.batches, settings, hooks, optimiser, processes, random, self.limits
+        )
+        self.best = [Best.before_training(self.replicas, self.X.device) for _ in range(self.n_criteria)]
         self.captured: CapturedSteps | None = None
         if settings.capture and self._can_be_captured():
             self.captured = CapturedSteps(self.batches, self.step, self._changing)
@@ -222,60 +223,48 @@ class Run:
         step = self.step
         return [*self.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
 
+    def _shuffle(self) -> None:
+        for batches in self.batches:
+            batches.shuffle(self.generators)
+
+    def _drawing(self) -> AbstractContextManager[None]:
+        """Put the random numbers of this run in place, if anything draws them."""
+        return self.random.in_place() if self._draws else nullcontext()
+
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or all replicas have stopped by every criterion."""
         return self.epoch_number >= self.settings.epochs or all(bool(best.stopped.all()) for best in self.best)
 
-    def train(self, checkpoint: Checkpoint | None, progress: Progress) -> None:
+    def train(self, progress: Progress) -> None:
         """Train to the end, from the checkpoint if there is one."""
-        lock = checkpoint.locked() if checkpoint is not None and self.processes.first else nullcontext()
-        with lock, self._threads():
-            if checkpoint is not None:
-                self._resume(checkpoint)
+        with self.checkpoint.locked() if self.checkpoint is not None and self.processes.first else nullcontext():
+            if self.checkpoint is not None:
+                self._resume(self.checkpoint)
             while not self.finished:
-                self._train_epoch(checkpoint)
+                self._train_epoch()
                 progress(self.history, self.settings.epochs)
 
-    def _threads(self) -> AbstractContextManager[None]:
-        n_rows = sum(batches.most_rows for batches in self.batches)
-        n_parameters = sum(parameter.numel() for parameter in self.models[0].parameters())
-        few_operations = 6.0 * n_rows * n_parameters < self.limits.min_threaded_operations
-        # Layers of images use each parameter many times.
-        small = self.X.device.type == "cpu" and len(row_shape(self.X)) == 1 and few_operations
-        return _single_thread() if small and torch.get_num_threads() > 1 else nullcontext()
-
-    def _train_epoch(self, checkpoint: Checkpoint | None) -> None:
+    def _train_epoch(self) -> None:
         """Visit every group once; after a resumption, those that remain."""
         start = time.perf_counter()
         phase = self.settings.phase(self.epoch_number)
         if self.captured is not None:
             self.captured.go_to(self.step_number)
         while self.step_number < self.n_steps:
-            self._train_step(phase)
+            if self.processes.size > 1 and self._draws:  # different in each process, and the same after a resumption
+                numbers = (self.seeds[0], self.epoch_number, self.step_number, self.processes.rank)
+                self.random = self.step.random = RandomState(hash(numbers) % 2**63, self.X.device)
+            with self._drawing():
+                if self.captured is not None:
+                    self.captured.run(phase, self.step_number)
+                else:
+                    self.step(phase, [batches.batch(self.step_number) for batches in self.batches], self.step_number)
             self.optimisation.after("step")
             self.step_number += 1
-            self._save_if_due(checkpoint)
+            self._save_if_due()
         self._close_epoch(phase, start)
-        self._save_if_due(checkpoint, at_end=self.finished)
-
-    def _train_step(self, phase: Phase) -> None:
-        if self.processes.size > 1 and self._draws:  # different in each process, and the same after a resumption
-            numbers = (self.seeds[0], self.epoch_number, self.step_number, self.processes.rank)
-            self.random = self.step.random = RandomState(hash(numbers) % 2**63, self.X.device)
-        with self._drawing():
-            if self.captured is not None:
-                self.captured.run(phase, self.step_number)
-            else:
-                self.step(phase, [batches.batch(self.step_number) for batches in self.batches], self.step_number)
-
-    def _drawing(self) -> AbstractContextManager[None]:
-        """Put the random numbers of this run in place, if anything draws them."""
-        return self.random.in_place() if self._draws else nullcontext()
-
-    def _shuffle(self) -> None:
-        for batches in self.batches:
-            batches.shuffle(self.generators)
+        self._save_if_due(at_end=self.finished)
 
     def _close_epoch(self, phase: Phase, start: float) -> None:
         self.processes.sum_([self.step.loss_sum])
@@ -285,18 +274,11 @@ class Run:
         if scores is not None or self.hooks.score is None:
             for place, best in enumerate(self.best):
                 best.update(self.replicas, self.epoch_number, None if scores is None else scores[place])
-        listed = None if scores is None else scores.tolist()
+        listed = None if scores is None else scores.tolist() if self.n_criteria > 1 else scores[0].tolist()
         seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=self.processes.device)
         self.processes.copy_first_([seconds])
-        self.history.append(
-            {
-                "epoch": self.epoch_number,
-                "phase": phase,
-                "loss": losses,
-                "score": listed[0] if listed is not None and self.n_criteria == 1 else listed,
-                "seconds": float(seconds),
-            }
-        )
+        entry = {"epoch": self.epoch_number, "phase": phase, "loss": losses, "score": listed, "seconds": float(seconds)}
+        self.history.append(entry)
         for best in self.best:
             best.stop_by(self.stopping, self.history)
             self.processes.copy_first_([best.stopped])
@@ -322,15 +304,15 @@ class Run:
         self.processes.copy_first_([scores])
         return scores
 
-    def _save_if_due(self, checkpoint: Checkpoint | None, *, at_end: bool = False) -> None:
-        if checkpoint is None:
+    def _save_if_due(self, *, at_end: bool = False) -> None:
+        if (checkpoint := self.checkpoint) is None:
             return
         due, time_is_up = self.processes.any(checkpoint.due(), checkpoint.time_is_up)  # clocks differ
         if not (due or at_end):
             return
         self.processes.sum_([self.step.loss_sum])
         if self.processes.first:
-            checkpoint.save(self._state(checkpoint))
+            checkpoint.save(self._state())
         else:
             self.step.loss_sum.zero_()
         if time_is_up and not at_end:
@@ -338,10 +320,10 @@ class Run:
                 f"time is up after {self.epoch_number} epochs; the run is saved in {checkpoint.folder}"
             )
 
-    def _state(self, checkpoint: Checkpoint) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """Return everything that the rest of the run depends on."""
         return {
-            "run": self._identify(checkpoint),
+            "run": self._identity,
             "epoch": self.epoch_number,
             "step": self.step_number,
             "history": self.history,
@@ -357,17 +339,22 @@ class Run:
         }
 
     def _resume(self, checkpoint: Checkpoint) -> None:
-        state = self._load(checkpoint) if self.processes.first else None
+        state = checkpoint.load() if self.processes.first else None
+        if state is not None and state["run"] != self._identity:
+            part = next(name for name, value in self._identity.items() if state["run"].get(name) != value)
+            raise ValueError(
+                f"{checkpoint.file} is of another run: its {part}: {state['run'].get(part)}; of this run: "
+                f"{self._identity[part]}; use a separate folder for each run, or remove the checkpoint to start again"
+            )
         if self.processes.size > 1:
             state = unpack(self.processes.broadcast(pack(state)))
         if state is None:
             return
-        device = self.X.device
         self.epoch_number, self.step_number, self.history = state["epoch"], state["step"], state["history"]
         self.replicas.restore(state["models"])
         for best, saved in zip(self.best, state["best"], strict=True):
-            best.weights = {name: tensor.to(device) for name, tensor in saved.pop("weights").items()}
-            vars(best).update({name: tensor.to(device) for name, tensor in saved.items()})
+            weights = {name: tensor.to(self.X.device) for name, tensor in saved.pop("weights").items()}
+            vars(best).update({name: tensor.to(self.X.device) for name, tensor in saved.items()}, weights=weights)
         for generator, saved in zip(self.generators, state["generators"], strict=True):
             generator.set_state(saved)
         for batches, order, rest in zip(self.batches, state["orders"], state["rests"], strict=True):
@@ -376,47 +363,35 @@ class Run:
         for memory, saved in zip(self.step.memory, state["memory"], strict=True):
             memory.copy_(saved)
         self.random.state = state["random"]
-        if self.processes.first:  # the sum over processes is kept by the first
+        if self.processes.first:  # which keeps the sum over processes
             self.step.loss_sum.copy_(state["loss_sum"])
         self.optimisation.restore(state["optimiser"])
-        self.optimisation.go_to(self.epoch_number, self.epoch_number * self.n_steps + self.step_number)
+        self.optimisation.after("epoch", self.epoch_number)
+        self.optimisation.after("step", self.epoch_number * self.n_steps + self.step_number)
         logger.info("resuming at epoch %d, step %d, from %s", self.epoch_number + 1, self.step_number, checkpoint.file)
 
-    def _load(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
-        """Return what a checkpoint holds, or None; raise an error if it is of another run."""
-        state = checkpoint.load()
-        if state is not None and state["run"] != (identity := self._identify(checkpoint)):
-            part = next(name for name in identity if state["run"].get(name) != identity[name])
-            raise ValueError(
-                f"{checkpoint.file} is of another run: its {part}: {state['run'].get(part)}; of this run: "
-                f"{identity[part]}; use a separate folder for each run, or remove the checkpoint to start again"
-            )
-        return state
-
-    def _identify(self, checkpoint: Checkpoint) -> dict[str, str]:
-        """Return what must not change between the start of a run and its end."""
-        if self._identity is None:  # a run is saved many times, and its rows may be many
-            parts = {
-                "run_id": checkpoint.run_id,
-                "versions": versions(),
-                **{f"settings.{name}": value for name, value in vars(self.settings).items()},
-                "seeds": self.seeds,
-                "criteria": self.n_criteria,
-                "rows": self.X,
-                "observations": self.sets,
-                "model": self.models,
-                **{name: hook for name, hook in vars(self.hooks).items() if hook is not None},
-            }
-            skip = checkpoint.run_id is not None
-            self._identity = {name: identify(part, name, skip_unknown=skip) for name, part in parts.items()}
-        return self._identity
+    @cached_property
+    def _identity(self) -> dict[str, str]:
+        """What must not change between the start of a run and its end."""
+        run_id = None if self.checkpoint is None else self.checkpoint.run_id
+        parts = {
+            "run_id": run_id,
+            "versions": versions(),
+            **{f"settings.{name}": value for name, value in vars(self.settings).items()},
+            "seeds": self.seeds,
+            "criteria": self.n_criteria,
+            "rows": self.X,
+            "observations": self.sets,
+            "model": self.models,
+            **{name: hook for name, hook in vars(self.hooks).items() if hook is not None},
+        }
+        return {name: identify(part, name, skip_unknown=run_id is not None) for name, part in parts.items()}
 
     def result(self, *, keep_diverged: bool = False) -> Trained:
         """Return the models at their best epoch by each criterion."""
         results = []
         for number, best in enumerate(self.best):
-            diverged = best.diverged()
-            if bool(diverged.any()) and not keep_diverged:
+            if bool((diverged := best.diverged()).any()) and not keep_diverged:
                 place = int(diverged.nonzero()[0])
                 what = "score was NaN in every epoch" if best.epoch[place] < 0 else "weights are NaN"
                 raise RuntimeError(
@@ -427,18 +402,3 @@ class Run:
             score = None if self.hooks.score is None else best.score.tolist()
             results.append(Trained(unstack(models, best.weights), self.history, best.epoch.tolist(), score))
         return replace(results[0], others=results[1:])
-
-
-@contextmanager
-def _single_thread() -> Iterator[None]:
-    """Run the operations of this thread, and of no other, on a single thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    # The number applies to this thread, and to new threads, for which it is restored.
-    other = Thread(target=torch.set_num_threads, args=(before,))
-    other.start()
-    other.join()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -32,7 +32,6 @@ from unbag.training.checkpoint import pack, unpack
 
 RESUME = "start the run again, with any number of processes: it resumes from its checkpoint if it has one"
 
-_ADDRESS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")  # of several machines, where no launcher has set them
 _launches = count()
 
 for _name in ("distributed", "rank_zero"):  # Lightning logs the rank of every process
@@ -47,12 +46,7 @@ class ProcessLost(ConnectionError):
 class Processes:
     """One process among those that train together, in the default process group of ``torch.distributed``.
 
-    Parameters
-    ----------
-    rank, size
-        Number of this process, from 0, and of processes.
-    device
-        Device of its tensors.
+    ``rank`` is its number, from 0, ``size`` the number of processes, and ``device`` that of its tensors.
     """
 
     rank: int = 0
@@ -66,9 +60,7 @@ class Processes:
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all processes, in one message for each dtype."""
-        if self.size == 1:
-            return
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if self.size > 1):
             summed = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in summed])
             with _raise_process_lost():
@@ -80,7 +72,7 @@ class Processes:
         """Return for each flag whether it is set in any process."""
         counts = torch.tensor(flags, dtype=torch.float32, device=self.device)
         self.sum_([counts])
-        return [bool(count) for count in counts.tolist()]
+        return counts.bool().tolist()
 
     def copy_first_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by those of the first process."""
@@ -204,7 +196,8 @@ class Launcher:
 
         if (fabric := make()).strategy.cluster_environment.creates_processes_externally:
             return fabric
-        if nodes > 1 and (missing := [name for name in _ADDRESS if name not in os.environ]):
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
+        if nodes > 1 and missing:
             raise ValueError(
                 f"nodes={nodes} needs the variable {missing[0]} on each machine: MASTER_ADDR and MASTER_PORT of the "
                 "first, and NODE_RANK, from 0; or start the command by torchrun, or by the scheduler of the cluster"
@@ -226,9 +219,10 @@ class Launcher:
 
 
 def _call(fabric: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in this process, and wait until all processes have finished."""
     processes = Processes(fabric.global_rank, fabric.world_size, str(fabric.device))
     result = function(*args, processes=processes)
-    processes.any(True)  # no process may end before all have finished
+    processes.any(True)
     return result
 
 
@@ -238,8 +232,9 @@ def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
     try:
         result = _call(fabric, function)
     except Exception as error:
-        names = [[kind.__module__, kind.__qualname__] for kind in type(error).__mro__]
-        write_atomic(folder / f"error-{fabric.global_rank}", pack({"classes": names, "message": str(error)}))
+        known = next(k for k in type(error).__mro__ if k.__module__.partition(".")[0] in ("builtins", "unbag"))
+        text = str(error) if known is type(error) else f"{type(error).__qualname__}: {error}"
+        write_atomic(folder / f"error-{fabric.global_rank}", pack([known.__module__, known.__qualname__, text]))
         raise
     if fabric.local_rank == 0:
         write_atomic(folder / "result", pack(result))
@@ -248,7 +243,7 @@ def _work(fabric: Any, folder: Path, function: Callable[..., Any]) -> None:
 
 def _explain(folder: Path, error: Any, n: int) -> Exception:
     """Return the error of a process, unless it only lost another one, or say how one of them ended."""
-    errors = [_read_error(**unpack(file.read_bytes())) for file in sorted(folder.glob("error-*"))]
+    errors = [_read_error(*unpack(file.read_bytes())) for file in sorted(folder.glob("error-*"))]
     if causes := [cause for cause in errors if not isinstance(cause, ProcessLost)]:
         return causes[0]
     if not errors and isinstance(error, ProcessRaisedException):  # outside of its work
@@ -258,12 +253,9 @@ def _explain(folder: Path, error: Any, n: int) -> Exception:
     return ProcessLost(f"one of {n} processes of the run was ended{how}; {RESUME}")
 
 
-def _read_error(classes: list[list[str]], message: str) -> Exception:
-    """Return an exception of the first class that is built in or of this package; no module is imported for it."""
-    for place, (module, name) in enumerate(classes):
-        known = module.partition(".")[0] in ("builtins", "unbag")
-        kind = getattr(sys.modules.get(module), name, None) if known else None
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            with suppress(TypeError):  # of a class with other arguments
-                return kind(f"{classes[0][1]}: {message}" if place else message)
-    return RuntimeError(f"{classes[0][1]}: {message}")
+def _read_error(module: str, name: str, text: str) -> Exception:
+    """Return an error of another process; no module is imported for it."""
+    try:
+        return getattr(sys.modules.get(module), name, RuntimeError)(text)
+    except TypeError:  # a class with other arguments
+        return RuntimeError(f"{name}: {text}")

@@ -14,7 +14,7 @@ from unbag._utils.checks import describe
 from unbag._utils.parts import join
 from unbag.aggregates.observations import Observations
 from unbag.data.row_source import Rows, RowSubset, select_rows
-from unbag.training.excerpts import renumber_rows
+from unbag.training.group_subsets import renumber_rows
 from unbag.training.replicas import Replicas
 
 ROWS_AT_ONCE = 65_536
@@ -59,23 +59,6 @@ def held_out_likelihood(X: Rows, observations: Sequence[Observations]) -> Score:
     rows = X if isinstance(X, Tensor) and len(numbers) == len(X) else select_rows(X, numbers)
     assert isinstance(rows, Tensor | RowSubset)
     return _HeldOutLikelihood(rows, sets)
-
-
-@dataclass(frozen=True, eq=False)
-class _LabelledAccuracy:
-    X: Tensor
-    y: Tensor
-    permuted: bool
-
-    def __call__(self, predict: Predict) -> Tensor:
-        predicted, y = predict(self.X).argmax(-1), self.y  # (replicas, n)
-        scores = [permuted_accuracy(p, y) if self.permuted else float((p == y).double().mean()) for p in predicted]
-        return torch.tensor(scores, dtype=torch.float64, device=y.device)
-
-
-def labelled_accuracy(X: Tensor, y: Tensor, *, permuted: bool = False) -> Score:
-    """Score by the accuracy on labelled rows; ``permuted`` is for methods that cannot name the classes."""
-    return _LabelledAccuracy(X, y, permuted)
 
 
 def permuted_accuracy(guessed: Tensor, y: Tensor) -> float:
@@ -149,15 +132,3 @@ class Patience:
 def never(best: Best, history: Sequence[dict[str, Any]]) -> bool:
     """Stop no replica before the last epoch."""
     return False
-
-
-@dataclass(frozen=True)
-class TimeLimit:
-    """A rule that stops all replicas after a number of seconds of training, and follows another rule before."""
-
-    seconds: float
-    rule: StoppingRule = never
-
-    def __call__(self, best: Best, history: Sequence[dict[str, Any]]) -> Tensor | bool:
-        """Return True when time is over, and else what the other rule returns."""
-        return True if sum(entry["seconds"] for entry in history) >= self.seconds else self.rule(best, history)

@@ -13,7 +13,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from unbag._utils.checks import describe
-from unbag.objectives.losses import LOSSES, Loss
+from unbag.objectives.losses import Loss, find_loss
 
 MakeOptimiser = Callable[[list[Tensor]], Optimizer]
 """From the stacked parameters of all replicas to their optimiser, which must be element-wise."""
@@ -91,8 +91,7 @@ class Settings:
             object.__setattr__(self, name, float(value))
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
-        if not callable(self.loss) and (not isinstance(self.loss, str) or self.loss not in LOSSES):
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, or a function; got {self.loss!r}")
+        find_loss(self.loss)
 
     def phase(self, epoch: int) -> Phase:
         """Return what is minimised in an epoch, and where its label weights come from."""
@@ -121,7 +120,7 @@ class Settings:
     @property
     def loss_function(self) -> Loss:
         """The loss as a function from logits to losses."""
-        return self.loss if callable(self.loss) else LOSSES[self.loss]
+        return find_loss(self.loss)
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class PerStep:
 
 
 class Optimisation:
-    """An optimiser of parameters with an optional schedule; the optimiser is Adam unless a hook makes another."""
+    """An optimiser of parameters, by default Adam, with an optional schedule."""
 
     def __init__(
         self,
@@ -152,8 +151,7 @@ class Optimisation:
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function, which returns a new object, or None; got {function!r}")
         if make_optimiser is None:
-            on_gpu = parameters[0].is_cuda
-            rate, decay = settings.learning_rate, settings.weight_decay
+            rate, decay, on_gpu = settings.learning_rate, settings.weight_decay, parameters[0].is_cuda
             self.optimiser: Optimizer = Adam(parameters, rate, weight_decay=decay, capturable=on_gpu, fused=True)
         else:
             self.optimiser = _check_optimiser(make_optimiser(parameters), parameters)
@@ -166,16 +164,11 @@ class Optimisation:
         capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
         return isinstance(self.optimiser, Adam) and capturable and self.schedule is None
 
-    def after(self, event: Literal["epoch", "step"]) -> None:
+    def after(self, event: Literal["epoch", "step"], times: int = 1) -> None:
         """Advance the schedule, if it does so after every such event."""
         if self.schedule is not None and event == self._every:
-            self.schedule.step()
-
-    def go_to(self, epochs: int, steps: int) -> None:
-        """Advance a new schedule by a number of epochs, and of steps in all."""
-        if self.schedule is not None:
-            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # in the run that is resumed
-            for _ in range(epochs if self._every == "epoch" else steps):
+            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # also in a run that is resumed
+            for _ in range(times):
                 self.schedule.step()
 
     def state(self) -> dict[str, Any]:
@@ -207,7 +200,7 @@ def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:
 def _check_schedule(schedule: Any) -> LRScheduler:
     if not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau):
         raise TypeError(
-            f"schedule must return a torch.optim.lr_scheduler.LRScheduler that follows from the number of steps, got "
+            "schedule must return a torch.optim.lr_scheduler.LRScheduler that follows from the number of steps, got "
             f"{type(schedule).__name__}"
         )
     return schedule

@@ -47,10 +47,6 @@ class Limits:
     """Rows of a step, of all replicas together, above which it runs part by part."""
     part_rows: int = 8192
     """Rows of a part: few enough for the caches of a processor, so that the additional pass costs nothing."""
-    min_threaded_operations: float = 3e8
-    """Floating-point operations of a step above which several threads pay on a CPU. With a perceptron of 300 units on
-    two busy cores, two threads took twice the time of one at 3e7 operations, and three quarters of it at 1e8; where
-    they had to wait for a core, ten times at 1e8."""
     blocks_at_once: int = BLOCKS_AT_ONCE
     """Blocks of neighbouring rows on disk whose groups are shuffled together; see :mod:`unbag.training.batches`."""
 
