@@ -450,9 +450,13 @@ def test_large_weights_whose_sum_overflows_are_no_error():
     [
         ([1.0], ValueError, r"group_weights must have one entry per group, shape \(2,\); got shape \(1,\)"),
         (2.0, ValueError, r"group_weights must have one entry per group, shape \(2,\); got shape \(\)"),
-        ([1.0, -0.5], ValueError, r"finite and not negative, but is not for group 1: group_weights\[1\] is -0.5"),
-        ([NAN, 1.0], ValueError, r"finite and not negative, but is not for group 0: group_weights\[0\] is nan"),
-        ([INF, 1.0], ValueError, r"finite and not negative, but is not for group 0: group_weights\[0\] is inf"),
+        (
+            [1.0, -0.5],
+            ValueError,
+            r"finite and not negative; this does not hold for group 1: group_weights\[1\] is -0.5",
+        ),
+        ([NAN, 1.0], ValueError, r"finite and not negative; this does not hold for group 0: group_weights\[0\] is nan"),
+        ([INF, 1.0], ValueError, r"finite and not negative; this does not hold for group 0: group_weights\[0\] is inf"),
         ([1j, 1.0], TypeError, "group_weights must be real numbers, got torch.complex64"),
         ([0, 0], ValueError, "group_weights must not all be zero for reduction='mean', which divides by their sum"),
         (torch.ones(2, device="meta"), ValueError, "group_weights is on meta, but the groups are on cpu"),

@@ -25,7 +25,7 @@ from unbag import (
 )
 from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
-from unbag.estimators.class_matching import match_classes
+from unbag.estimators.class_names import match_classes
 from unbag.training import Observations
 
 K = 6

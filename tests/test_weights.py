@@ -98,7 +98,7 @@ def test_a_likelihood_has_no_weights_of_rows_inside_a_group():
         (
             [1.0, -2, 3],
             ValueError,
-            r"sample_weight must be finite and not negative, but is not for row 1: .*\[1\] is -2.0",
+            r"sample_weight must be finite and not negative; this does not hold for row 1: .*\[1\] is -2.0",
         ),
         (["a", "b", "c"], TypeError, "sample_weight cannot be made into a tensor"),
         ([0, 0, 0], ValueError, "must not all be zero for reduction='mean'.*nor may sample_weight"),

@@ -11,7 +11,7 @@ import torch
 from unbag import Groups, LabelProportions, OrdinalTriplet, PairwiseSimilarity
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.labels import Categorical
-from unbag.estimators.class_matching import match_classes
+from unbag.estimators.class_names import match_classes
 from unbag.learners import (
     MODELS,
     Boosting,

@@ -125,5 +125,5 @@ def test_labels_that_cannot_name_classes(tmp_path):
     nobody = PEOPLE.replace("Ulm", "").replace("Bonn", "")
     with pytest.raises(TableError, match="column town: no row has a class to name the classes by"):
         fit_tables(plan(tmp_path, nobody, PAIRS, n_classes=2, names="town"), Run(tmp_path / "run"))
-    with pytest.raises(TableError, match="column town: every class needs a labelled row"):
+    with pytest.raises(TableError, match="column town: each of the interchangeable classes needs a labelled row"):
         fit_tables(plan(tmp_path, PEOPLE, PAIRS, n_classes=3, names="town"), Run(tmp_path / "other"))

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 
 from unbag._utils.checks import as_tensor
+from unbag._utils.problems import list_some
 from unbag.data.groups import Groups, has_default_index, index_of
 
 
@@ -53,8 +55,8 @@ def align(value: Any, ids: Sequence[Any] | None, n_groups: int, name: str = "z")
 def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
     """Return the values of a table, and the names of its columns; None where they have none.
 
-    A table is one of pandas, polars or pyarrow, statements of :mod:`unbag.published` made from it, a column of structs,
-    or a list of dicts, named tuples or pandas rows, whose values are brought into the order of the first.
+    A table is one of pandas, polars or pyarrow, statements of :mod:`unbag.published`, a column of structs, or a list of
+    dicts, named tuples or pandas rows, whose values are brought into the order of the first.
     """
     if (rows := rows_with_names(value)) is not None:
         names = names_of_row(rows[0]) or []
@@ -65,7 +67,7 @@ def split_columns(value: Any, name: str = "z") -> tuple[Any, list[Any] | None]:
         return value, None
     names = [_as_name(column) for column in columns]
     if repeated := [column for column, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"the columns of {name} must have different names, but {_name_ids(repeated)} is repeated")
+        raise ValueError(f"the columns of {name} must have different names, but {list_some(repeated, 3)} is repeated")
     return value, names
 
 
@@ -81,12 +83,10 @@ def match_columns(columns: Sequence[Any] | None, classes: Sequence[Any], name: s
     if set(columns) != set(wanted) and is_numbering(columns) and not _could_mean(columns, wanted):
         wanted = [*range(len(columns))]
     if set(columns) != set(wanted):
-        missing = [label for label in wanted if label not in columns]
-        unknown = [label for label in columns if label not in wanted]
         raise ValueError(
             f"the columns of {name} must have the names of the classes: the columns are {[*columns]}, the classes are "
-            f"{wanted}{_describe_types(missing, unknown)}; rename the columns, or pass {name}.to_numpy() if they are "
-            "in the order of the classes"
+            f"{wanted}{_describe_types(wanted, columns)}; rename the columns, or pass {name}.to_numpy() if they are in "
+            "the order of the classes"
         )
     return [[*columns].index(label) for label in wanted]
 
@@ -116,6 +116,27 @@ def columns_of(value: Any) -> Any:
     return getattr(value, "column_names" if hasattr(value, "to_pylist") else "columns", None)
 
 
+def names_of_row(row: Any) -> list[Any] | None:
+    """Return the names of the entries of a row; None where they have none."""
+    if isinstance(row, Mapping):
+        return [_as_name(name) for name in row]
+    if isinstance(row, tuple):
+        return list(row._fields) if hasattr(row, "_fields") else None
+    return None if index_of(row) is None or has_default_index(row) else [_as_name(name) for name in row.index]
+
+
+def _read_row(row: Any, names: list[Any], name: str) -> list[Any]:
+    """Return the values of a row in the order of the names."""
+    found = names_of_row(row)
+    if found is None or set(found) != set(names):
+        raise ValueError(
+            f"the entries of {name} must have the same names, but the first has {names}, and another has "
+            f"{found or 'none'}"
+        )
+    values = [*(row.values() if isinstance(row, Mapping) else row)]
+    return [values[found.index(column)] for column in names]
+
+
 def _are_numbered(columns: Any) -> bool:
     """Return whether columns have the default names of a library."""
     if type(columns).__name__ == "RangeIndex":
@@ -129,69 +150,36 @@ def _as_name(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
 
 
-def names_of_row(row: Any) -> list[Any] | None:
-    """Return the names of the entries of a row; None where they have none."""
-    names: Any
-    if isinstance(row, Mapping):
-        names = [*row]
-    elif isinstance(row, tuple):
-        names = getattr(row, "_fields", None)
-    else:
-        names = None if index_of(row) is None or has_default_index(row) else row.index
-    return None if names is None else [_as_name(name) for name in names]
-
-
-def _read_row(row: Any, names: list[Any], name: str) -> list[Any]:
-    """Return the values of a row in the order of the names."""
-    found = names_of_row(row)
-    if found is None or set(found) != set(names):
-        raise ValueError(
-            f"the entries of {name} must have the same names, but the first has {names}, and another has "
-            f"{'none' if found is None else found}"
-        )
-    values = [*(row.values() if isinstance(row, Mapping) else row)]
-    return [values[found.index(column)] for column in names]
-
-
 def _could_mean(labels: Collection[int], ids: Iterable[Any]) -> bool:
     """Return whether any id is, or reads like, one of the numbers 0, 1, 2, ..."""
     numbers = set(labels)
-    return any(_as_number(group_id) in numbers for group_id in ids)
-
-
-def _as_number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    for group_id in ids:
+        with suppress(TypeError, ValueError, OverflowError):
+            if float(group_id) in numbers:
+                return True
+    return False
 
 
 def _check_same(labels: Sequence[Any], ids: Sequence[Any], name: str, advice: str) -> None:
-    if len(known := set(labels)) < len(labels):
-        repeated = [label for label, count in Counter(labels).items() if count > 1]
+    if repeated := [label for label, count in Counter(labels).items() if count > 1]:
         raise ValueError(
-            f"the index of {name} must have each id once, but {_name_ids(repeated)} is repeated; keep one entry for "
+            f"the index of {name} must have each id once, but {list_some(repeated, 3)} is repeated; keep one entry for "
             "each group"
         )
-    wanted = set(ids)
-    missing = [group_id for group_id in ids if group_id not in known]
-    unknown = [label for label in labels if label not in wanted]
-    if not missing and not unknown:
-        return
-    raise ValueError(
-        f"{name} must have exactly one entry for each id: {_name_ids(missing)} missing, "
-        f"{_name_ids(unknown)} not among the ids{_describe_types(missing, unknown)}{advice}"
-    )
+    known, wanted = set(labels), set(ids)
+    missing, unknown = [i for i in ids if i not in known], [label for label in labels if label not in wanted]
+    if missing or unknown:
+        raise ValueError(
+            f"{name} must have exactly one entry for each id: {list_some(missing, 3) or 'none'} missing, "
+            f"{list_some(unknown, 3) or 'none'} not among the ids{_describe_types(missing, unknown)}{advice}"
+        )
 
 
-def _describe_types(missing: Sequence[Any], unknown: Sequence[Any]) -> str:
+def _describe_types(wanted: Sequence[Any], found: Sequence[Any]) -> str:
     """Return advice for names that are equal as text but differ in their types; empty for others."""
-    if not {*map(str, missing)} & {*map(str, unknown)}:
-        return ""
-    kinds = f"{type(missing[0]).__name__} and {type(unknown[0]).__name__}"
-    return f"; the types differ, {kinds}: convert both to the same type"
-
-
-def _name_ids(ids: list[Any]) -> str:
-    shown = ", ".join(map(repr, ids[:3])) or "none"
-    return f"{shown} and {len(ids) - 3} more" if len(ids) > 3 else shown
+    as_text = {str(label): label for label in wanted}
+    for label in found:
+        if (same := as_text.get(str(label), label)) != label:
+            kinds = f"{type(same).__name__} and {type(label).__name__}"
+            return f"; the types differ, {kinds}: convert both to the same type"
+    return ""

@@ -18,6 +18,7 @@ from torch import Tensor
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing, read_arrays, whole_numbers
 from unbag.data.row_source import SparseRows
+from unbag.data.scaling import LARGEST
 
 MAX_CATEGORIES = 1000
 """Texts of a column up to which they are categories, even if each is in few rows."""
@@ -27,7 +28,6 @@ WIDE_CATEGORY = 100
 """Categories of a column beyond which its indicators are worth storing as sparse rows."""
 MAX_DENSE_BYTES = 2**26
 """Size of a dense table beyond which rows with such a column are sparse."""
-LARGEST = float(np.finfo(np.float32).max)
 
 NUMERIC_TEXT = r"^\s*[-+]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][-+]?[0-9]+)?\s*$"
 """Text that is a number."""
@@ -53,26 +53,15 @@ Kind = Literal["number", "boolean", "date", "category", "array"]
 class Feature:
     """The encoding of one column of a table.
 
-    Parameters
-    ----------
-    name
-        Name of the column.
-    kind
-        ``"number"``, ``"boolean"`` and ``"date"``, in days since 1970, become one column. ``"category"`` becomes one
-        indicator column per value, and ``"array"``, a list of numbers in each row, one column per number.
-    has_missing
-        Whether a number is missing in a training row. Missing numbers remain NaN, which all models accept.
-    values
-        Categories of the training rows, as text; includes None if values are missing.
-    width
-        Length of the arrays.
+    Numbers, booleans and dates, in days since 1970, become one column, categories one indicator column per value, and
+    arrays, a list of numbers in each row, one column per number.
     """
 
     name: str
     kind: Kind
-    has_missing: bool = False
-    values: tuple[str | None, ...] = ()
-    width: int = 0
+    has_missing: bool = False  # whether a number is missing in a training row; it remains NaN, which all models accept
+    values: tuple[str | None, ...] = ()  # categories of the training rows, with None if values are missing
+    width: int = 0  # length of the arrays
 
     @property
     def encoded_names(self) -> list[str]:
@@ -98,13 +87,13 @@ class Tally:
 
     def as_problems(self, file: str) -> list[Problem]:
         """Return the counts as notes."""
-        meanings = {
-            "categories that training rows did not have": self.unknown,
-            "missing, but no training row had a missing value here": self.filled,
-        }
+        unknown, filled = (
+            "categories that training rows did not have",
+            "missing, but no training row had a missing value",
+        )
         return [
             Problem("note", f"{count:,} values are {meaning}", file, None, name)
-            for meaning, counts in meanings.items()
+            for meaning, counts in ((unknown, self.unknown), (f"{filled} here", self.filled))
             for name, count in counts.items()
         ]
 
@@ -137,10 +126,9 @@ class Preparation:
         return {feature.name: kinds[feature.kind] for feature in self.features if feature.kind in kinds}
 
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
-        """Return the matrix of a table, ``(rows, columns)``.
+        """Return the matrix of a table, ``(rows, columns)``, and count values that training rows did not have.
 
-        The tally counts values that training rows did not have. ``first_row`` is the number of rows of the file before
-        those of the table.
+        ``first_row`` is the number of rows of the file before those of the table.
         """
         X = np.zeros((len(table), len(self.encoded_names)), self.dtype)
         for start, values in self._encode_features(table, tally, first_row):
@@ -196,8 +184,9 @@ def feature_problems(table: Table, name: str, leave_out: str = "leave it out") -
     """Yield errors that prevent the use of a column as a feature; ``leave_out`` is the advice on how to omit it."""
     column = table.column(name)
     if pa.types.is_time(column.type) or pa.types.is_duration(column.type):
-        message = f"the column holds times ({column.type}), which cannot be a feature; {leave_out}, or convert them "
-        yield Problem("error", f"{message}to numbers, such as hours or days", table.file, None, name)
+        advice = f"{leave_out}, or convert them to numbers, such as hours or days"
+        message = f"the column holds times ({column.type}), which cannot be a feature; {advice}"
+        yield Problem("error", message, table.file, None, name)
     elif is_array(column.type):
         try:
             read_arrays(column, None, table.file, 0, name)
@@ -258,10 +247,8 @@ def as_numbers(column: pa.Array) -> np.ndarray:
         zone = getattr(column.type, "tz", None)
         elapsed = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
         return np.asarray(elapsed.cast(pa.float64()).to_numpy(zero_copy_only=False)) / MICROSECONDS_PER_DAY
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    if column.type != pa.float64():
-        column = column.cast(pa.float64(), safe=False)
+    column = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+    column = column.cast(pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
@@ -294,16 +281,16 @@ def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.
         return number
     if feature.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
-    is_date = kind_of(column) == "date"
-    readable = is_date if feature.kind == "date" else not pa.types.is_temporal(column.type)
-    if pa.types.is_string(column.type) or is_array(column.type) or not readable:
-        present = np.flatnonzero(~is_missing(column))
-        if len(present):
+    dates, found = feature.kind == "date", kind_of(column)
+    if (
+        found in ("category", "array")
+        or dates != (found == "date")
+        or (not dates and pa.types.is_temporal(column.type))
+    ):
+        if len(present := np.flatnonzero(~is_missing(column))):
             row, kind = int(present[0]), {"date": "dates", "category": "text"}.get(feature.kind, "numbers")
-            value = column[row].as_py()
-            raise fail_in_row(
-                row, f"the column held {kind} when the model was fitted, but {value!r} here; write {kind}"
-            )
+            held = f"the column held {kind} when the model was fitted, but {column[row].as_py()!r} here"
+            raise fail_in_row(row, f"{held}; write {kind}")
         column = pa.nulls(len(column), pa.float64())
     numbers = as_numbers(column)
     if (too_large := np.abs(numbers) > LARGEST).any():
@@ -319,12 +306,8 @@ def _parse_dates(text: pa.Array) -> pa.Array:
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         with suppress(pa.ArrowInvalid):
             return text.cast(kind)
-    first = next(row for row, value in enumerate(text) if not _is_date(value))
-    return pc.if_else(pa.array(np.arange(len(text)) == first), text, None)
-
-
-def _is_date(value: pa.Scalar) -> bool:
+    row = 0
     with suppress(pa.ArrowInvalid):
-        value.cast(pa.timestamp("us"))
-        return True
-    return False
+        while text[row].cast(pa.timestamp("us")) is not None:
+            row += 1
+    return pc.if_else(pa.array(np.arange(len(text)) == row), text, None)

@@ -74,8 +74,7 @@ def read_frame(X: Any) -> Frame | None:
 
 def _describe_unreadable(X: Any, error: Exception) -> str:
     """Describe the column that Arrow cannot read, and the types of its values."""
-    for number, name in enumerate(X.columns):
-        values = X.iloc[:, number]
+    for name, values in X.items():
         try:
             pa.Array.from_pandas(values)
         except (pa.ArrowException, TypeError, OverflowError):
@@ -85,17 +84,13 @@ def _describe_unreadable(X: Any, error: Exception) -> str:
     return f"X cannot be read: {error}; convert each column to numbers or to text"
 
 
-def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups], *, checked: bool) -> Tensor | SparseRows:
-    """Fit the encoding of a table to the rows in groups, and return all rows encoded.
-
-    Columns that cannot be features raise an error, unless they were checked before.
-    """
+def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups]) -> Tensor | SparseRows:
+    """Fit the encoding of a table to the rows in groups, and return all rows encoded."""
     validate_data(estimator, X, reset=True, skip_check_array=True)
-    unchecked = [] if checked else table.names
-    problems = (next(feature_problems(table, name), None) for name in unchecked)
+    problems = (next(feature_problems(table, name), None) for name in table.names)
     if errors := list(islice(filter(None, problems), NAMED)):
         raise ValueError("; ".join(map(str, errors)))
-    for name in unchecked:
+    for name in table.names:
         keep = f"make it categorical with X[{name!r}].astype('category')"
         if name not in table.categorical and (problem := find_number_texts(table, name, keep)) is not None:
             warnings.warn(str(problem), UnbagWarning, stacklevel=4)

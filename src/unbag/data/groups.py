@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unbag._kernels.segments import Segments
-from unbag._utils.checks import as_tensor, describe, format_indices, is_integral, is_missing
+from unbag._utils.checks import as_tensor, describe, format_indices, is_integral, is_missing, raise_if_any
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,12 @@ class Groups:
     Examples
     --------
     >>> groups = Groups.from_ids(["b", "a", "b"])
-    >>> groups.members.tolist(), groups.offsets.tolist()
-    ([1, 0, 2], [0, 1, 3])
-    >>> len(groups), groups.sizes.tolist()
-    (2, [1, 2])
+    >>> groups.members.tolist(), groups.offsets.tolist(), groups.ids
+    ([1, 0, 2], [0, 1, 3], ['a', 'b'])
+    >>> Groups.from_sizes([3, 1]).offsets.tolist(), Groups.from_offsets([0, 2, 5]).sizes.tolist()
+    ([0, 3, 4], [2, 3])
+    >>> Groups.from_tuples([[0, 4], [4, 2]]).members.tolist()
+    [0, 4, 4, 2]
     """
 
     members: Tensor
@@ -63,10 +65,9 @@ class Groups:
                 f"offsets must start at 0 and end at the number of memberships, {len(members)}; "
                 f"got {int(offsets[0])} and {int(offsets[-1])}"
             )
-        if bool((shrinking := offsets.diff() < 0).any()):
-            raise ValueError(f"offsets must not decrease; they do in {format_indices('group', shrinking)}")
-        if bool((empty := offsets.diff() == 0).any()):
-            raise ValueError(f"{format_indices('group', empty, self.name)} without members; leave out empty groups")
+        if bool((empty := offsets.diff() < 1).any()):
+            named = format_indices("group", empty, self.name)
+            raise ValueError(f"offsets must increase, but {named} has no members; leave out empty groups")
         if bool((negative := members < 0).any()):
             raise ValueError(f"row number {int(members.min())} is negative; see {self.format_groups_holding(negative)}")
         if self.n_rows is not None and bool((beyond := members >= self.n_rows).any()):
@@ -77,13 +78,7 @@ class Groups:
 
     @classmethod
     def from_ids(cls, ids: Any) -> Groups:
-        """Make groups from one id per row, in any order; groups follow ``sorted(set(ids))``.
-
-        Examples
-        --------
-        >>> Groups.from_ids([7, 3, 7, 7]).members.tolist()
-        [1, 0, 2, 3]
-        """
+        """Make groups from one id per row, in any order; groups follow ``sorted(set(ids))``."""
         names, group_of_row = number_ids(ids)
         members = torch.argsort(group_of_row, stable=True)
         sizes = torch.bincount(group_of_row, minlength=len(names))
@@ -91,19 +86,10 @@ class Groups:
 
     @classmethod
     def from_sizes(cls, sizes: Any) -> Groups:
-        """Make groups of consecutive rows; the index of a pandas series becomes the ids.
-
-        Examples
-        --------
-        >>> Groups.from_sizes([3, 1]).offsets.tolist()
-        [0, 3, 4]
-        """
+        """Make groups of consecutive rows; the index of a pandas series becomes the ids."""
         ids = _read_ids(sizes)
         sizes = _read_integers(sizes, "sizes", ndim=1)
-        if bool((wrong := sizes < 1).any()):
-            raise ValueError(
-                f"sizes must be at least 1, got less for {format_indices('group', wrong)}; leave out empty groups"
-            )
+        raise_if_any(sizes < 1, "sizes must be at least 1", lambda group: f"{sizes[group]}; leave out empty groups")
         members = torch.arange(int(sizes.sum()), device=sizes.device)
         return cls(members, Segments.from_sizes(sizes).offsets, n_rows=len(members), ids=ids)
 
@@ -112,27 +98,15 @@ class Groups:
         """Make groups of equal size from row numbers of shape ``(groups, size)``, such as pairs and triplets.
 
         The index of a pandas table becomes the ids.
-
-        Examples
-        --------
-        >>> Groups.from_tuples([[0, 4], [4, 2]]).members.tolist()
-        [0, 4, 4, 2]
         """
         ids = _read_ids(tuples)
         tuples = _read_integers(tuples, "tuples", ndim=2)
-        count, size = tuples.shape
-        offsets = torch.arange(0, count * size + 1, size, device=tuples.device)
+        offsets = torch.arange(0, tuples.numel() + 1, tuples.shape[1], device=tuples.device)
         return cls(tuples.reshape(-1), offsets, n_rows=n_rows, ids=ids)
 
     @classmethod
     def from_offsets(cls, offsets: Any, members: Any = None) -> Groups:
-        """Make groups from the start of each and the end of the last; without members, of consecutive rows.
-
-        Examples
-        --------
-        >>> Groups.from_offsets([0, 2, 5]).sizes.tolist()
-        [2, 3]
-        """
+        """Make groups from the start of each and the end of the last; without members, of consecutive rows."""
         offsets = _read_integers(offsets, "offsets", ndim=1)
         if members is not None:
             return cls(_read_integers(members, "members", ndim=1).to(offsets.device), offsets)
@@ -143,13 +117,8 @@ class Groups:
     def from_mask(cls, mask: Any) -> Groups:
         """Make groups from a padded batch: ``mask[g, i]`` is true where position ``i`` of group ``g`` is a member.
 
-        Row numbers count all positions of the batch, as in its logits of shape ``(groups, width, k)`` after
-        ``.reshape(-1, k)``. Padding belongs to no group.
-
-        Examples
-        --------
-        >>> Groups.from_mask([[True, False], [True, True]]).members.tolist()
-        [0, 2, 3]
+        Row numbers count all positions, padding included, as in the logits ``(groups, width, k)`` of the batch after
+        ``.reshape(-1, k)``.
         """
         mask = _to_tensor(mask, "mask")
         if mask.ndim != 2 or mask.dtype != torch.bool:
@@ -192,12 +161,6 @@ class Groups:
 
         For a step of a training loop, ``rows, local = groups.take(batch).local()``: the logits of ``X[rows]`` belong to
         ``local``.
-
-        Examples
-        --------
-        >>> rows, local = Groups.from_tuples([[7, 2], [2, 5]]).local()
-        >>> rows.tolist(), local.to_tuples().tolist()
-        ([2, 5, 7], [[2, 0], [0, 1]])
         """
         rows, members = self.members.unique(return_inverse=True)
         return rows, self._unchecked(members, self.offsets, self.ids, len(rows))
@@ -299,8 +262,7 @@ def _read_integers(value: Any, name: str, ndim: int) -> Tensor:
 
 def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     """Return the distinct ids, sorted, and for each row the number of its id among them."""
-    if not isinstance(ids, Tensor):
-        ids = as_array(ids)
+    ids = ids if isinstance(ids, Tensor) else as_array(ids)
     if ids.ndim != 1:
         raise ValueError(f"ids must have one dimension, one id per row; got shape {tuple(ids.shape)}")
     if len(ids) == 0:

@@ -1,4 +1,4 @@
-"""Short summaries of many numbers, in types that JSON has."""
+"""Short summaries of many numbers, in the types of JSON."""
 
 from __future__ import annotations
 

@@ -57,17 +57,19 @@ class MappedRows:
         self._mapped: OrderedDict[int, np.memmap] = OrderedDict()
         self._bytes_read = 0
         self._states = [_stat(path) for path in self.paths]
-        shapes, dtypes = zip(*((array.shape, array.dtype) for array in map(_map, self.paths)), strict=True)
-        kinds = [(np.result_type(dtype, np.float32), shape[1:]) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        for path, kind in zip(self.paths, kinds, strict=True):
-            if kind != kinds[0]:
+        self.sizes: list[int] = []
+        """Number of rows of each file."""
+        kinds: list[tuple[np.dtype, tuple[int, ...]]] = []  # type and shape of the rows of each file
+        for path in self.paths:
+            array = _map(path)
+            self.sizes.append(len(array))
+            kinds.append((np.result_type(array.dtype, np.float32), array.shape[1:]))
+            if kinds[-1] != kinds[0]:
                 raise ValueError(
-                    f"{path} holds rows of {kind[0]} and shape {kind[1]}, but {self.paths[0].name} rows of "
+                    f"{path} holds rows of {kinds[-1][0]} and shape {kinds[-1][1]}, but {self.paths[0].name} rows of "
                     f"{kinds[0][0]} and shape {kinds[0][1]}; write all files with the same type and shape"
                 )
         self._dtype, row = kinds[0]
-        self.sizes: list[int] = [shape[0] for shape in shapes]
-        """Number of rows of each file."""
         self.shape = (sum(self.sizes), *row)
         self.ndim = len(self.shape)
         self.dtype = torch.from_numpy(np.empty(0, self._dtype)).dtype

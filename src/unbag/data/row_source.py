@@ -122,12 +122,7 @@ Table = TypeVar("Table", Tensor, "SparseRows")
 class SparseRows:
     """Rows in memory of which only some values are stored; the others are zero.
 
-    It is a :class:`unbag.training.RowSource` whose rows become dense when they are gathered.
-
-    Parameters
-    ----------
-    matrix
-        Matrix of ``scipy.sparse``, ``(rows, columns)``, of floats. NaN marks a missing value.
+    It is a :class:`unbag.training.RowSource` whose rows become dense when they are gathered. NaN marks a missing value.
     """
 
     device = torch.device("cpu")
@@ -181,30 +176,24 @@ class SparseRows:
 
     def scale(self, shift: Tensor, factor: Tensor, limit: float) -> SparseRows:
         """Return ``(x - shift) * factor`` in float32, between -limit and limit."""
-        matrix, centred = self.matrix, np.flatnonzero(shift.numpy())
-        is_centred = np.zeros(self.shape[1], dtype=bool)
-        is_centred[centred] = True
-        if is_centred[matrix.indices].sum() < len(centred) * len(self):
-            everywhere = np.tile(centred, len(self)), np.arange(len(self) + 1) * len(centred)
-            zeros = csr_array((np.zeros(len(everywhere[0]), matrix.dtype), *everywhere), shape=self.shape)
-            matrix = _add_stored(matrix, zeros)
-        values = (matrix.data - shift.numpy()[matrix.indices]) * factor.numpy()[matrix.indices]
-        values = values.astype(np.float32).clip(-limit, limit)
-        return SparseRows(csr_array((values, matrix.indices, matrix.indptr), shape=self.shape))
+        matrix, shifts, factors = self.matrix, shift.numpy(), factor.numpy()
+        if len(centred := np.flatnonzero(shifts)):  # columns whose zeros become other values, all of which are stored
+            stored, rows = matrix.tocoo(), np.arange(len(self)).repeat(len(centred))
+            data = np.append(stored.data, np.zeros(len(rows), matrix.dtype))
+            places = np.append(stored.row, rows), np.append(stored.col, np.tile(centred, len(self)))
+            matrix = csr_array((data, places), shape=self.shape)
+        values = ((matrix.data - shifts[matrix.indices]) * factors[matrix.indices]).astype(np.float32)
+        return SparseRows(csr_array((values.clip(-limit, limit), matrix.indices, matrix.indptr), shape=self.shape))
 
     def fill_missing(self, columns: Tensor) -> SparseRows:
         """Replace NaN by 0, and append an indicator for each of the columns with these numbers."""
-        missing = np.isnan(self.matrix.data)
-        filled = csr_array(
-            (np.where(missing, 0, self.matrix.data), self.matrix.indices, self.matrix.indptr), self.shape
-        )
-        place = np.full(self.shape[1], -1)
-        place[columns.numpy()] = np.arange(len(columns))
-        entries = np.flatnonzero(missing & (place[self.matrix.indices] >= 0))
-        rows = np.searchsorted(self.matrix.indptr, entries, "right") - 1
-        ones = np.ones(len(entries), filled.dtype)
-        flags = csr_array((ones, (rows, place[self.matrix.indices[entries]])), (len(self), len(columns)))
-        return SparseRows(hstack([filled, flags], format="csr") if len(columns) else filled)
+        data, places, missing = self.matrix.data, (self.matrix.indices, self.matrix.indptr), np.isnan(self.matrix.data)
+        filled = csr_array((np.where(missing, 0, data), *places), shape=self.shape)
+        if not len(columns):
+            return SparseRows(filled)
+        flags = csr_array((missing.astype(data.dtype), *places), shape=self.shape)[:, columns.numpy()]
+        flags.eliminate_zeros()
+        return SparseRows(hstack([filled, flags], format="csr"))
 
 
 class SparseColumns:
@@ -217,17 +206,6 @@ class SparseColumns:
         return torch.from_numpy(self.matrix @ weight.numpy())
 
 
-def _add_stored(first: csr_array, second: csr_array) -> csr_array:
-    """Return the sum of two matrices, with zeros that are stored."""
-    first, second = first.tocoo(), second.tocoo()
-    values, rows, columns = (
-        np.concatenate([getattr(matrix, name) for matrix in (first, second)]) for name in ("data", "row", "col")
-    )
-    matrix = csr_array((values, (rows, columns)), shape=first.shape)
-    matrix.sum_duplicates()
-    return matrix
-
-
 def find_missing(parts: Iterable[Tensor]) -> Tensor:
     """Return the numbers of the columns with a missing value, from consecutive parts of a table; none for images."""
     flags = [part.isnan().any(0) for part in takewhile(lambda part: part.ndim == 2, parts)]
@@ -237,12 +215,7 @@ def find_missing(parts: Iterable[Tensor]) -> Tensor:
 def fill_missing(X: Table, columns: Tensor) -> Table:
     """Replace missing values by 0, the mean of a scaled column, and append indicator columns.
 
-    Parameters
-    ----------
-    X
-        Scaled rows; rows that are not a table, such as images, keep their shape.
-    columns
-        Columns that get an indicator: those with missing values in the training data, from :func:`find_missing`.
+    ``columns`` are those with missing values in the training data, from :func:`find_missing`. Images keep their shape.
     """
     if isinstance(X, SparseRows):
         return X.fill_missing(columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -17,7 +17,8 @@ from unbag.data.row_source import RowSubset, SparseRows
 ScalingName = Literal["none", "standard", "table"]
 
 ROWS_AT_ONCE = 1024
-
+LARGEST = float(np.finfo(np.float32).max)
+LARGER_UNIT = "use a larger unit of measurement"
 MIN_DEVIATION = torch.finfo(torch.float32).tiny
 """Standard deviation up to which a column is constant: float32 cannot divide by it."""
 MAX_ROUNDING = 4 * torch.finfo(torch.float64).eps
@@ -56,8 +57,8 @@ def fit_scaling(X: Tensor | SparseRows | RowSubset, scaling: ScalingName = "stan
     Parameters
     ----------
     X
-        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``, or validated rows on
-        disk. NaN in a table is ignored. Columns of a sparse table are not centred if most of their values are zero.
+        A table, ``(n, d)``, or images, ``(n, channels, height, width)`` or ``(n, height, width)``, or rows on disk. NaN
+        in a table is ignored. Columns of a sparse table are not centred if most of their values are zero.
     scaling
         ``"standard"`` gives each column, or each channel, mean 0 and standard deviation 1, and makes a constant column
         zero. ``"table"`` uses one mean and one standard deviation for all columns. ``"none"`` keeps rows unchanged.
@@ -100,41 +101,41 @@ def check_finite(X: Tensor | SparseRows, names: Sequence[str] | None = None, *, 
         return format_indices(kind, where, str if names is None else lambda place: f"{place} ({names[place]})")
 
     if isinstance(X, SparseRows):
-        large = X.flag_columns(lambda values: np.abs(values) > np.finfo(np.float32).max)[None]  # NaN is missing
-        if bool(large.any()):
-            raise ValueError(
-                f"X contains infinity, or values too large for float32, in {list_places(large)}; write NaN for missing "
-                "values, or use a larger unit of measurement"
-            )
-        return
-    if missing:
-        if bool((infinite := X.isinf()).any()):
-            raise ValueError(f"X contains infinity in {list_places(infinite)}; write NaN for missing values")
-        return
-    bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))  # without a second table of floats
-    if not bool(bad.any()):
-        return
-    if bool((undefined := ~X.isfinite()).any()):
-        places = list_places(undefined)
-        raise ValueError(f"X contains NaN or infinity in {places}; leave out or fill in missing values")
-    raise ValueError(f"X contains values too large for float32 in {list_places(bad)}; use a larger unit of measurement")
+        bad = X.flag_columns(lambda values: np.abs(values) > LARGEST)[None]  # NaN is missing
+        found, advice = "infinity, or values too large for float32,", f"write NaN for missing values, or {LARGER_UNIT}"
+    elif missing:
+        bad, found, advice = X.isinf(), "infinity", "write NaN for missing values"
+    else:
+        # By parts, to avoid a second table of floats.
+        bad = join((~part.float().isfinite() for part in X.split(ROWS_AT_ONCE)), len(X))
+        found, advice = "values too large for float32", LARGER_UNIT
+        if bool(bad.any()) and bool((undefined := ~X.isfinite()).any()):
+            bad, found, advice = undefined, "NaN or infinity", "leave out or fill in missing values"
+    if bool(bad.any()):
+        raise ValueError(f"X contains {found} in {list_places(bad)}; {advice}")
 
 
 def _compute_moments(X: Tensor | RowSubset, columns: int) -> tuple[Tensor, Tensor]:
     """Compute mean and standard deviation of each column in float64; infinite deviations mark constant columns."""
 
-    def parts() -> Iterator[Tensor]:  # to avoid a second table in float64, and a first table of rows on disk
-        return (part.reshape(len(part), columns, -1) for part in X.split(ROWS_AT_ONCE))
+    def summarise(values: Tensor) -> Tensor:
+        unknown = values.isnan()
+        low, high = (values.masked_fill(unknown, limit) for limit in (math.inf, -math.inf))
+        return torch.stack([(~unknown).sum((0, 2)), values.nansum((0, 2)), low.amin((0, 2)), high.amax((0, 2))])[None]
 
-    n_parts = -(-X.shape[0] // ROWS_AT_ONCE)
-    count, total, low, high = join((_summarise(part)[None] for part in parts()), n_parts).unbind(1)  # (parts, columns)
+    def compute(statistic: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return a statistic of each part, which avoids a second table in float64 and a table of rows on disk."""
+        parts = (part.reshape(len(part), columns, -1).double() for part in X.split(ROWS_AT_ONCE))
+        return join(map(statistic, parts), -(-X.shape[0] // ROWS_AT_ONCE))
+
+    count, total, low, high = compute(summarise).unbind(1)  # (parts, columns)
     n, low, high = count.sum(0).clamp_min(1), low.amin(0), high.amax(0)
     mean = total.sum(0) / n  # (columns,)
-    squares = join(((part.double() - mean[:, None]).square().nansum((0, 2))[None] for part in parts()), n_parts)
+    squares = compute(lambda part: (part - mean[:, None]).square().nansum((0, 2))[None])
     deviation = (squares.sum(0) / n).sqrt()
     # Division by a deviation that consists of rounding errors would make them as large as other columns.
-    rounding = MAX_ROUNDING * torch.maximum(high.abs(), low.abs()).double()
-    return mean, deviation.where(((high - low).double() > rounding) & (deviation > MIN_DEVIATION), math.inf)
+    rounding = MAX_ROUNDING * torch.maximum(high.abs(), low.abs())
+    return mean, deviation.where((high - low > rounding) & (deviation > MIN_DEVIATION), math.inf)
 
 
 def _compute_sparse_moments(X: SparseRows, *, together: bool) -> tuple[Tensor, Tensor]:
@@ -157,13 +158,3 @@ def _compute_sparse_moments(X: SparseRows, *, together: bool) -> tuple[Tensor, T
     deviation = np.sqrt(np.where(centred, variance, squares))
     deviation[~varying | (deviation <= MIN_DEVIATION)] = math.inf
     return torch.from_numpy(np.where(centred, mean, 0)), torch.from_numpy(deviation)
-
-
-def _summarise(values: Tensor) -> Tensor:
-    """Return count, sum, minimum and maximum of the values of each column that are not NaN, shape ``(4, columns)``."""
-    known = ~values.isnan()
-    if bool(known.all()):
-        count = torch.full((values.shape[1],), values.shape[0] * values.shape[2], device=values.device)
-        return torch.stack([count, values.double().sum((0, 2)), values.amin((0, 2)), values.amax((0, 2))])
-    low, high = (values.masked_fill(~known, limit) for limit in (math.inf, -math.inf))
-    return torch.stack([known.sum((0, 2)), values.double().nansum((0, 2)), low.amin((0, 2)), high.amax((0, 2))])

@@ -3,9 +3,7 @@
 scikit-learn splits ``y`` by rows and passes ``groups=`` to the splitter only, never to ``fit``. A target stores the
 group, the observation and the size of the group in every row, so that :func:`read_target` rejects groups that a split
 by rows has left incomplete. Splitters that keep groups whole, such as ``GroupKFold``, need ``groups=ids``; a search
-inside ``cross_validate`` receives them by ``params={"groups": ids}``. Splits by class and metrics of labels raise the
-error of :class:`Target`. ``permutation_test_score`` permutes within groups, whose rows share an observation: it tests
-nothing.
+inside ``cross_validate`` receives them by ``params={"groups": ids}``.
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ def target(ids: Any, z: Any) -> np.ndarray:
     z
         One observation per group, a number or a row of numbers: a dict from id to observation, a pandas object with the
         ids as its index, or values in the order of ``sorted(set(ids))``. The default index of pandas, 0, 1, 2, ..., is
-        ignored unless an id is one of its numbers. The names of the columns of a table are stored, and ``fit`` and
-        ``score`` match them with the names of the classes.
+        ignored unless an id is one of its numbers. Names of columns are matched with the classes by ``fit``.
 
     Returns
     -------
@@ -94,8 +91,7 @@ def is_target(y: Any) -> bool:
 
 def columns_of_target(y: np.ndarray) -> list[Any] | None:
     """Return the names of the columns of the observations in a target; None where they have none."""
-    assert y.dtype.fields is not None
-    title = y.dtype.fields["z"][2:]
+    title = (y.dtype.fields or {})["z"][2:]
     return ast.literal_eval(title[0]) if title else None
 
 
@@ -113,17 +109,12 @@ def read_target(y: Any) -> tuple[Groups, np.ndarray]:
     members = np.lexsort((y["place"], y["group"]))
     rows = y[members]
     numbers, start, count = np.unique(rows["group"], return_index=True, return_counts=True)
-    _check_groups(rows, start, count)
     offsets = torch.from_numpy(np.append(start, len(rows)))
-    return Groups(torch.from_numpy(members), offsets, n_rows=len(y), ids=numbers.tolist()), rows["z"][start]
-
-
-def _check_groups(rows: np.ndarray, start: np.ndarray, count: np.ndarray) -> None:
-    """Raise an error unless the rows, sorted by group and place, are whole groups with one observation each."""
+    groups = Groups(torch.from_numpy(members), offsets, n_rows=len(y), ids=numbers.tolist())
 
     def name_groups(flags: np.ndarray) -> str:
         holding = torch.from_numpy(np.logical_or.reduceat(flags, start))
-        return format_indices("group", holding, lambda number: str(rows["group"][start[number]]))
+        return format_indices("group", holding, lambda number: str(numbers[number]))
 
     first = rows[np.repeat(start, count)]  # the first row of the group of each row
     different = (rows["z"] != first["z"]).reshape(len(rows), -1).any(1) | (rows["size"] != first["size"])
@@ -138,14 +129,15 @@ def _check_groups(rows: np.ndarray, start: np.ndarray, count: np.ndarray) -> Non
             f"each row must occur once, but {repeated.sum()} of {len(rows)} are repetitions, in "
             f"{name_groups(repeated)}; draw whole groups, not rows with replacement; {CONCATENATED}"
         )
-    incomplete = np.repeat(count, count) != rows["size"]
+    incomplete = count != (size := rows["size"][start])
     if incomplete.any():
-        group, size = rows[["group", "size"]][incomplete.argmax()]
+        group = incomplete.argmax()
         raise ValueError(
-            f"groups must be whole, but {name_groups(incomplete)} are incomplete: {(rows['group'] == group).sum()} of "
-            f"{size} rows of group {group} are in y; split by group, with cv=GroupKFold() or GroupShuffleSplit() and "
-            "groups=ids"
+            f"groups must be whole, but {name_groups(np.repeat(incomplete, count))} are incomplete: {count[group]} of "
+            f"{size[group]} rows of group {numbers[group]} are in y; split by group, with cv=GroupKFold() or "
+            "GroupShuffleSplit() and groups=ids"
         )
+    return groups, rows["z"][start]
 
 
 def _read_observations(z: Any, names: list[Any]) -> tuple[np.ndarray, list[Any] | None]:

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unbag._utils.checks import as_tensor, format_indices
+from unbag._utils.checks import as_tensor, raise_if_any
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
 
 def read_group_weights(value: Any, groups: Groups) -> Tensor:
     """Return one finite, non-negative weight per group, in float64; entries are matched by id as those of z are."""
-    weights = read_per_group(value, groups, "group_weights")
-    return _check(weights, "group_weights", "group", len(groups), groups.name)
+    return _check(read_per_group(value, groups, "group_weights"), "group_weights", "group", len(groups), groups.name)
 
 
 def read_sample_weight(value: Any, n_rows: int, device: torch.device) -> Tensor:
@@ -57,25 +56,24 @@ def weights_by_answer(sampling: Any, z: Tensor, weights: Tensor | None = None) -
             f"sampling is by observation, for which z must be one number per group; got shape {tuple(z.shape)}"
         )
     weights = torch.ones(len(z), dtype=torch.float64) if weights is None else weights
-    values = z.double()
-    distinct = values.unique()
+    distinct, number = z.double().unique(return_inverse=True)
+    observed = distinct.tolist()
     if isinstance(sampling, Mapping):
         rates = _read_rates(sampling)
-        if missing := [f"{value:g}" for value in distinct.tolist() if value not in rates]:
+        if missing := [f"{value:g}" for value in observed if value not in rates]:
             raise ValueError(
                 f"sampling must have a rate for each observation that occurs; there is none for {missing[0]}"
             )
+    elif not _is_number(sampling) or not 0 < sampling < 1 or observed != [0, 1]:
+        raise ValueError(
+            "sampling must be a dict from observation to the rate at which it was kept, or, of groups with the "
+            "observations 0 and 1, the share of 1 among random ones, a number between 0 and 1; got "
+            f"{sampling!r} for groups with the observations {', '.join(f'{value:g}' for value in observed[:5])}"
+        )
     else:
-        if not _is_number(sampling) or not 0 < sampling < 1 or distinct.tolist() != [0, 1]:
-            raise ValueError(
-                "sampling must be a dict from observation to the rate at which it was kept, or, of groups with the "
-                "observations 0 and 1, the share of 1 among random ones, a number between 0 and 1; got "
-                f"{sampling!r} for groups with the observations {', '.join(f'{v:g}' for v in distinct.tolist()[:5])}"
-            )
-        share = float(weights @ values / weights.sum())
+        share = float(weights @ z.double() / weights.sum())
         rates = {0.0: (1 - share) / (1 - sampling), 1.0: share / sampling}
-    rate = torch.tensor([rates[value] for value in distinct.tolist()], dtype=torch.float64)
-    inverse = weights / rate[torch.searchsorted(distinct, values)]
+    inverse = weights / torch.tensor([rates[value] for value in observed], dtype=torch.float64)[number]
     return inverse * (weights.sum() / inverse.sum())
 
 
@@ -89,26 +87,23 @@ def _check(weights: Tensor, argument: str, kind: str, n: int, name: Callable[[in
         raise ValueError(f"{argument} must have one entry per {kind}, shape ({n},); got shape {tuple(weights.shape)}")
     if weights.is_complex():
         raise TypeError(f"{argument} must be real numbers, got {weights.dtype}")
-    if bool((wrong := ~((weights >= 0) & weights.isfinite())).any()):
-        first = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"{argument} must be finite and not negative, but is not for {format_indices(kind, wrong, name)}: "
-            f"{argument}[{first}] is {weights[first].item()}"
-        )
+    wrong, rule = ~((weights >= 0) & weights.isfinite()), f"{argument} must be finite and not negative"
+    raise_if_any(wrong, rule, lambda first: f"{argument}[{first}] is {weights[first].item()}", name, kind)
     return weights.double()
 
 
 def _read_rates(sampling: Mapping[Any, Any]) -> dict[float, float]:
+    rates = {}
     for observation, rate in sampling.items():
+        if not _is_number(rate) or not rate > 0:
+            raise ValueError(f"sampling must have positive rates; got {rate!r} for the observation {observation}")
         try:
-            float(observation)
+            rates[float(observation)] = float(rate)
         except (TypeError, ValueError):
             raise ValueError(
                 f"sampling must have observations, which are numbers, as its keys; got {observation!r}"
             ) from None
-        if not _is_number(rate) or not rate > 0:
-            raise ValueError(f"sampling must have positive rates; got {rate!r} for the observation {observation}")
-    return {float(observation): float(rate) for observation, rate in sampling.items()}
+    return rates
 
 
 def _is_number(value: Any) -> bool:

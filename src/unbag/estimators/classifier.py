@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +20,11 @@ from unbag.aggregates.noisy import fits_rate
 from unbag.data.row_source import select_rows
 from unbag.diagnostics import Context, diagnose_rows, raise_if_fatal, run_checks
 from unbag.diagnostics.fitted import DivergenceWarning
+from unbag.diagnostics.sampling import choose_rows
 from unbag.ensemble import Mixture, Schedule, estimate_accuracy, estimate_performance, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
-from unbag.estimators.class_matching import match_classes
+from unbag.estimators.class_names import match_classes
 from unbag.estimators.config import resolve
-from unbag.estimators.diagnosis import describe_data, describe_fit
 from unbag.estimators.error_rates import fit_error_rates, fitted_rate
 from unbag.estimators.predictor import Predictor
 from unbag.estimators.training_data import TrainingData
@@ -198,32 +197,45 @@ class AggregateClassifier(Predictor):
         """
         check_device(self.device)
         seed, begun = first_seed(self.random_state), time.monotonic()
-        data = TrainingData.read(self, X, y, groups, sample_weight, group_weights, subjects, seed)
+        weights = {"sample_weight": sample_weight, "group_weights": group_weights}
+        data = TrainingData.read(self, X, y, groups, weights=weights, subjects=subjects, seed=seed)
         context = self._diagnose_data(data)
         self.scaling_ = data.fit_scaling(self.scaling)
         plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed, begun=begun)
-        predict = lambda p: fit_ensemble(p, plan(p).quick(), data.align).out_of_fold  # noqa: E731
-        problem = fit_error_rates(data.problem(self.scaling_), predict)
-        self._set_result(data, problem, fit_ensemble(problem, schedule := plan(problem), data.align))
+        problem = fit_error_rates(data.problem(self.scaling_), plan, data.align)
+        mixture = fit_ensemble(problem, schedule := plan(problem), data.align)
+        self._set_result(data, problem, mixture)
         by_fold = self._set_estimates(data, problem, schedule)
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
-        seconds = time.monotonic() - begun
-        self._diagnose_fit(replace(context, **describe_fit(self, data, problem, by_fold, seconds)))
+        self._diagnose_fit(context, data, problem, by_fold, time.monotonic() - begun)
         return self
 
     def _diagnose_data(self, data: TrainingData) -> Context:
         """Check observations and rows, and return what checks of the fit receive as well."""
-        context = describe_data(data, self._column_names())
+        context = data.context(self._column_names())
         findings = run_checks("observations", context) + diagnose_rows(context, data.rows)
         raise_if_fatal(findings, len(data.raw_sets))
         self.diagnosis_ = self._report(findings)
         return context
 
-    def _diagnose_fit(self, context: Context) -> None:
-        """Check the fit, and withdraw estimates that findings make meaningless."""
-        self.diagnosis_ += self._report(run_checks("fit", context))
-        if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
-            self.estimated_accuracy_ = self.estimated_performance_ = None
+    def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:
+        """Store what prediction needs, and what describes the fit."""
+        self.mixture_, self.classes_, self.symmetry_ = mixture, data.classes, data.symmetry
+        self.class_order_ = np.arange(len(data.classes))
+        if data.class_shares is not None and data.shares_identify_classes:
+            expected = mixture.log_probs(problem.X).exp().mean(0).double()
+            distance = (data.class_shares.shares[:, None] - expected).square()
+            self.class_order_, self.symmetry_ = match_classes(-distance.numpy(), data.symmetry), "none"
+        kinds, fitted = [s.aggregate for s in data.caller_sets], [s.aggregate for s in problem.sets]
+        rates = [fitted_rate(f) if fits_rate(k) else None for k, f in zip(kinds, fitted, strict=False)]
+        self.fitted_aggregates_ = [k if r is None else k.with_rate(r) for k, r in zip(kinds, rates, strict=True)]
+        self.error_rates_ = rates
+        self.candidates_ = [
+            {"model": c.name, "score": c.score, "weight": w, "steps": c.step + 1, "seconds": c.seconds}
+            for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
+        ]
+        self.history_ = mixture.candidates[int(mixture.weights.argmax())].history
+        self.feature_statistics_ = data.feature_statistics()
 
     def _set_estimates(self, data: TrainingData, problem: Problem, schedule: Schedule) -> list[Tensor]:
         """Estimate how good predictions are, and calibrate them; return the predictions of each fold."""
@@ -237,29 +249,6 @@ class AggregateClassifier(Predictor):
             rows = torch.linspace(0, len(problem.X) - 1, min(len(problem.X), MAX_ROWS_TO_CALIBRATE)).long()
             self.mixture_ = mixture.calibrate(select_rows(problem.X, rows), self.estimated_accuracy_.value)
         return by_fold
-
-    def _set_result(self, data: TrainingData, problem: Problem, mixture: Mixture) -> None:
-        """Store what prediction needs, and what describes the fit."""
-        self.mixture_, self.classes_, self.symmetry_ = mixture, data.classes, data.symmetry
-        self.class_order_ = np.arange(len(data.classes))
-        if data.class_shares is not None and data.shares_identify_classes:
-            self._name_by_shares(data, problem)
-        kinds = [s.aggregate for s in data.caller_sets]
-        self.fitted_aggregates_ = [
-            kind.with_rate(fitted_rate(s.aggregate)) if fits_rate(kind) else kind
-            for s, kind in zip(problem.sets, kinds, strict=False)
-        ]
-        self.error_rates_ = [
-            fitted_rate(fitted) if fits_rate(kind) else None
-            for fitted, kind in zip(self.fitted_aggregates_, kinds, strict=True)
-        ]
-        best = mixture.candidates[int(mixture.weights.argmax())]
-        self.candidates_ = [
-            {"model": c.name, "score": c.score, "weight": w, "steps": c.step + 1, "seconds": c.seconds}
-            for c, w in zip(mixture.candidates, mixture.weights.tolist(), strict=True)
-        ]
-        self.history_ = best.history
-        self.feature_statistics_ = data.feature_statistics()
 
     def _set_folds(self, data: TrainingData, problem: Problem, folds: Tensor) -> None:
         """Store the fold that predicts each membership, and the fold that held out each group; -1 without such a fold.
@@ -276,18 +265,31 @@ class AggregateClassifier(Predictor):
             self.member_folds_.append(of_members)
             self.folds_.append(first.masked_fill(n_others > 0, -1).tolist())
 
-    def _name_by_shares(self, data: TrainingData, problem: Problem) -> None:
-        """Assign known class shares to classes that the groups leave unnamed."""
-        assert data.class_shares is not None
-        expected = self.mixture_.log_probs(problem.X).exp().mean(0).double()
-        distance = (data.class_shares.shares[:, None] - expected).square()
-        self.class_order_ = match_classes(-distance.numpy(), self.symmetry_)
-        self.symmetry_ = "none"
+    def _diagnose_fit(
+        self, context: Context, data: TrainingData, problem: Problem, by_fold: list[Tensor], seconds: float
+    ) -> None:
+        """Check the fit, and withdraw estimates that findings make meaningless."""
+        estimate, order, sets = self.estimated_accuracy_, self.class_order_, data.caller_sets
+        by_fold = [log_probs[:, order] for log_probs in by_fold] if len(by_fold) > 1 else []
+        weighted = [s.groups.segments.expand(s.weights > 0) for s in sets]  # (memberships,) of each set
+        context = replace(
+            context,
+            log_probs=problem.per_set(self.mixture_.out_of_fold[:, order])[: len(sets)],
+            fold_log_probs=[[log_probs[s.groups.members] for log_probs in by_fold] for s in problem.sets[: len(sets)]],
+            folds=[of_members[counted] for of_members, counted in zip(self.member_folds_, weighted, strict=True)],
+            sample_log_probs=self._predict_rows(data.rows, choose_rows(context.sets)),
+            interval=None if estimate is None else (estimate.low, estimate.high),
+            seconds=seconds,
+            time_limit=self.time_limit,
+        )
+        self.diagnosis_ += self._report(run_checks("fit", context))
+        if any(finding.kind in NO_ESTIMATE for finding in self.diagnosis_):
+            self.estimated_accuracy_ = self.estimated_performance_ = None
 
-    def _report(self, findings: Sequence[Finding]) -> list[Finding]:
+    def _report(self, findings: list[Finding]) -> list[Finding]:
         """Warn of findings and return them; those of which other warnings are raised are left out."""
         for finding in findings:
             if finding.kind not in SILENT:
                 category = DivergenceWarning if finding.kind == "worse_than_constant" else UnbagWarning
                 warnings.warn(finding.message, category, stacklevel=4)
-        return list(findings)
+        return findings

@@ -10,6 +10,7 @@ from torch import Tensor
 from unbag._kernels.segments import Segments
 from unbag.aggregates import Aggregate, Noisy
 from unbag.aggregates.noisy import fits_rate
+from unbag.ensemble import Align, Schedule, fit_ensemble
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -21,34 +22,22 @@ MAX_RATE = 0.49
 MIN_GROUPS = 4
 
 
-def fit_error_rates(problem: Problem, predict_out_of_fold: Callable[[Problem], Tensor]) -> Problem:
+def fit_error_rates(problem: Problem, plan: Callable[[Problem], Schedule], align: Align | None) -> Problem:
     """Return the problem with the error rates of its noisy observations, which are fitted where they are unknown.
 
     Models are first fitted with a rate that is too large, so that they rely little on each observation. Their held-out
     predictions give a better rate, and so on until it settles.
-
-    Parameters
-    ----------
-    problem
-        Rows and observations.
-    predict_out_of_fold
-        Fits quick models to a problem, and returns the held-out log-probabilities of its memberships.
     """
     unknown = {n: s.aggregate for n, s in enumerate(problem.sets) if fits_rate(s.aggregate)}
     for n in unknown:
-        if (n_groups := len(problem.sets[n].groups)) < MIN_GROUPS:
-            raise ValueError(
-                f'rate="fit" needs at least {MIN_GROUPS} observations, some of which are held out; got {n_groups}; '
-                "pass a rate, or collect more observations"
-            )
+        _check_number(len(problem.sets[n].groups), "; pass a rate, or collect more observations")
     rates: dict[int, float] = {}
     for _ in range(MAX_ROUNDS if unknown else 0):
-        out_of_fold, before = problem.per_set(predict_out_of_fold(problem)), rates
-        rates = {n: _most_likely_rate(aggregate, problem.sets[n], out_of_fold[n]) for n, aggregate in unknown.items()}
-        sets = [
-            replace(s, aggregate=unknown[n].with_rate(rates[n])) if n in rates else s
-            for n, s in enumerate(problem.sets)
-        ]
+        out_of_fold = problem.per_set(fit_ensemble(problem, plan(problem).quick(), align).out_of_fold)
+        before, sets = rates, list(problem.sets)
+        rates = {n: _most_likely_rate(kind, sets[n], out_of_fold[n]) for n, kind in unknown.items()}
+        for n, rate in rates.items():
+            sets[n] = replace(sets[n], aggregate=unknown[n].with_rate(rate))
         problem = replace(problem, sets=tuple(sets))
         if before and max(abs(rates[n] - before[n]) for n in rates) < MIN_CHANGE:
             break
@@ -64,14 +53,13 @@ def _most_likely_rate(aggregate: Noisy, observations: Observations, members: Ten
     """Return the rate that best explains observations by predictions of their members, which are NaN where missing."""
     segments = observations.groups.segments
     judged = segments.sum((~members.isfinite().all(1)).long()) == 0
-    if (n_judged := int(judged.sum())) < MIN_GROUPS:
-        raise ValueError(
-            f'rate="fit" needs at least {MIN_GROUPS} observations all of whose rows are held out; got {n_judged} of '
-            f"{len(judged)}; pass validation=unbag.CrossFitting(n_folds=4), which holds out each observation, or a rate"
-        )
-    inside = segments.expand(judged)
-    kept = Segments.from_sizes(segments.sizes[judged])
-    rate = aggregate.most_likely_rate(
-        members[inside].double(), kept, observations.checked[judged], observations.weights[judged]
-    )
+    advice = "; pass validation=unbag.CrossFitting(n_folds=4), which holds out each observation, or a rate"
+    _check_number(int(judged.sum()), f" of {len(judged)}{advice}", " all of whose rows are held out")
+    kept, inside = Segments.from_sizes(segments.sizes[judged]), members[segments.expand(judged)].double()
+    rate = aggregate.most_likely_rate(inside, kept, observations.checked[judged], observations.weights[judged])
     return min(rate, MAX_RATE)
+
+
+def _check_number(n: int, advice: str, which: str = ", some of which are held out") -> None:
+    if n < MIN_GROUPS:
+        raise ValueError(f'rate="fit" needs at least {MIN_GROUPS} observations{which}; got {n}{advice}')

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -29,6 +27,7 @@ from unbag.data.row_source import Rows, RowSource, RowSubset, SparseRows, row_sh
 from unbag.data.scaling import check_finite
 from unbag.data.targets import columns_of_target, is_target, read_target
 from unbag.data.weights import read_group_weights, weights_by_answer, weights_of_groups
+from unbag.estimators.class_names import classes_of_labels, number_labels, read_labels, read_names
 from unbag.learners.base import ROWS_AT_ONCE, is_network, name_of
 from unbag.training import Observations
 
@@ -291,30 +290,21 @@ def _number_words(aggregate: Aggregate, y: Any, classes: Any) -> Any:
             f"y holds names of classes, {', '.join(map(repr, sorted(set(names))[:3]))}, whose order is not known; pass "
             f"classes= to the classifier, {order}"
         )
-    return number_labels(names, _as_names(classes))
-
-
-def read_labels(y: Any) -> np.ndarray:
-    """Return labels of rows, of any type, validated by the rules of scikit-learn."""
-    if y is None:
-        raise ValueError("AggregateClassifier requires y to be passed, but the target y is None")
-    raise_if_masked(y, "y")
-    labels = column_or_1d(y.numpy(force=True) if isinstance(y, Tensor) else y, warn=True)
-    assert_all_finite(labels, input_name="y")
-    check_classification_targets(labels)
-    return labels
+    return number_labels(names, read_names(classes))
 
 
 def choose_classes(
     classes: Any, n_classes: int | None, sets: Sequence[RawObservations], class_shares: Any = None
 ) -> np.ndarray:
     """Return the names of the classes: those of the caller, of columns or of labels, or numbers from 0."""
-    names = None if classes is None else _as_names(classes)
-    by_source = [("n_classes", None if n_classes is None else check_n_classes(n_classes))]
-    by_source += [("classes", None if names is None else check_n_classes(len(names)))]
-    by_source += [("class_shares", count_shares(class_shares))]
-    by_source += [(type(s.aggregate).__name__, s.n_classes) for s in sets]
-    counts = [(count, name) for name, count in by_source if count is not None]
+    names = None if classes is None else read_names(classes)
+    sources = {
+        "n_classes": None if n_classes is None else check_n_classes(n_classes),
+        "classes": None if names is None else check_n_classes(len(names)),
+        "class_shares": count_shares(class_shares),
+    }
+    found = [*sources.items(), *((type(s.aggregate).__name__, s.n_classes) for s in sets)]
+    counts = [(count, name) for name, count in found if count is not None]
     if len({count for count, _ in counts}) > 1:
         numbers = ", ".join(f"{count} by {name}" for count, name in counts)
         raise ValueError(f"the number of classes is contradictory: {numbers}")
@@ -322,49 +312,15 @@ def choose_classes(
     if names is not None:
         return names
     if columns := next((s.columns for s in sets if s.columns is not None), None):
-        return _as_names(sorted(columns) if is_numbering(columns) else columns)
-    labels = [s.labels for s in sets if s.labels is not None]
-    if labels:
-        return _classes_of_labels(np.unique(np.concatenate(labels)), count)
+        return read_names(sorted(columns) if is_numbering(columns) else columns)
+    if labels := [s.labels for s in sets if s.labels is not None]:
+        return classes_of_labels(labels, count)
     if count is None:
         raise ValueError(
             f"{type(sets[0].aggregate).__name__} does not show how many classes there are; pass n_classes=, or their "
             "names as classes="
         )
     return np.arange(count)
-
-
-def number_labels(labels: np.ndarray, classes: np.ndarray) -> Tensor:
-    """Return the number of the class of each label; raise an error for labels of other classes."""
-    place = {name: number for number, name in enumerate(classes.tolist())}
-    distinct, which = np.unique(labels, return_inverse=True)
-    if unknown := [name for name in distinct.tolist() if name not in place]:
-        shown = ", ".join(map(repr, unknown[:3])) + (" and more" if len(unknown) > 3 else "")
-        raise ValueError(f"the label {shown} is none of the classes {classes.tolist()}")
-    return torch.tensor([place[name] for name in distinct.tolist()])[torch.from_numpy(which)]
-
-
-def _classes_of_labels(distinct: np.ndarray, count: int | None) -> np.ndarray:
-    if count is None or len(distinct) == count:
-        if len(distinct) < 2:
-            raise ValueError(f"y holds one class only, {distinct.tolist()[0]!r}; at least 2 are needed to learn from")
-        return distinct
-    if distinct.dtype.kind in "iu" and distinct.min() >= 0 and distinct.max() < count:
-        return np.arange(count)
-    raise ValueError(
-        f"y holds {len(distinct)} classes, {distinct[:10].tolist()}, but there are {count}; name them all by classes="
-    )
-
-
-def _as_names(classes: Any) -> np.ndarray:
-    names = list(classes.tolist() if hasattr(classes, "tolist") else classes)
-    if len(set(names)) != len(names):
-        raise ValueError(f"classes must differ from each other, got {names}")
-    if len({type(name) for name in names}) == 1 and isinstance(names[0], str | int | float):
-        return np.array(names)
-    array = np.empty(len(names), dtype=object)  # numpy would turn 1 and "1" into two equal strings
-    array[:] = names
-    return array
 
 
 def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarray:

@@ -31,8 +31,8 @@ from unbag.data.targets import is_target
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.ensemble import Estimate, Mixture, Performance
 from unbag.estimators.bags import BagModel
-from unbag.estimators.class_matching import choose_names, match_classes
-from unbag.estimators.inputs import number_labels, read_groups, read_labels, read_rows, read_sets
+from unbag.estimators.class_names import choose_names, match_classes, number_labels, read_labels
+from unbag.estimators.inputs import read_groups, read_rows, read_sets
 from unbag.estimators.module import ClassifierModule
 from unbag.estimators.settings import refuse_parameters
 from unbag.estimators.training_data import scale

@@ -1,7 +1,8 @@
-"""From the arguments of ``fit`` to a problem: rows, sets of observations, names of classes."""
+"""From the arguments of ``fit`` to a problem and to what checks receive: rows, sets of observations, classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,9 +19,10 @@ from unbag.data.frames import fit_frame, read_frame
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows, SparseRows, Table, row_shape, select_rows, transform_rows
 from unbag.data.scaling import Scaling, fit_scaling
+from unbag.diagnostics import Context
 from unbag.diagnostics.shift import describe_features
 from unbag.ensemble import Align
-from unbag.estimators.class_matching import match_classes
+from unbag.estimators.class_names import match_classes
 from unbag.estimators.inputs import RawObservations, choose_classes, observes_bags, read_rows, read_sets
 from unbag.learners import Problem
 from unbag.training import Observations
@@ -34,46 +36,27 @@ MAX_DEVIATIONS = 8.0
 class TrainingData:
     """The validated arguments of ``fit``."""
 
-    rows: Rows
-    """All rows as numbers, unscaled."""
+    rows: Rows  # all rows as numbers, unscaled
     raw_sets: list[RawObservations]
-    observations: list[Observations]
-    """The sets that the caller passed, and known class shares as a further set."""
+    observations: list[Observations]  # the sets that the caller passed, and known class shares as a further set
     classes: np.ndarray
     class_shares: ClassShares | None
-    symmetry: Symmetry
-    """Permutations of the classes that leave the observations unchanged."""
+    symmetry: Symmetry  # permutations of the classes that leave the observations unchanged
     subjects: Tensor | None
 
     @classmethod
-    def read(  # noqa: PLR0917 (the arguments of fit)
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        groups: Any,
-        sample_weight: Any,
-        group_weights: Any,
-        subjects: Any,
-        seed: int,
+    def read(
+        cls, estimator: Any, X: Any, y: Any, groups: Any, *, weights: dict[str, Any], subjects: Any, seed: int
     ) -> TrainingData:
         """Validate the arguments of ``fit``; sets ``n_features_in_`` and what else describes columns."""
         if groups is None and observes_bags(estimator.aggregate, X, y):
             X, groups = join_bags(X)
         table = read_frame(X)
         rows: Any = read_rows(estimator, X, reset=True) if table is None else table
-        raw_sets = read_sets(
-            estimator.aggregate,
-            y,
-            groups,
-            len(rows),
-            sample_weight=sample_weight,
-            group_weights=group_weights,
-            sampling=estimator.sampling,
-            classes=estimator.classes,
-        )
+        named = {"sampling": estimator.sampling, "classes": estimator.classes}
+        raw_sets = read_sets(estimator.aggregate, y, groups, len(rows), **weights, **named)
         if table is not None:
-            rows = fit_frame(estimator, X, table, [s.groups for s in raw_sets], checked=False)
+            rows = fit_frame(estimator, X, table, [s.groups for s in raw_sets])
         classes = choose_classes(estimator.classes, estimator.n_classes, raw_sets, estimator.class_shares)
         observations = [s.observations(classes) for s in raw_sets]
         symmetry = find_symmetry([s.counting() for s in observations])
@@ -91,18 +74,31 @@ class TrainingData:
 
     @property
     def shares_identify_classes(self) -> bool:
-        """Return whether known class shares tell apart classes that the observations leave unnamed."""
+        """Return whether known class shares distinguish classes that the observations leave unnamed."""
         return self.class_shares is not None and self.class_shares.identify_classes(self.symmetry, len(self.rows))
-
-    @property
-    def classes_are_named(self) -> bool:
-        """Return whether it is known which class is which."""
-        return self.symmetry == "none" or self.shares_identify_classes
 
     @property
     def align(self) -> Align | None:
         """Return what matches the classes of two models where the observations leave classes unnamed."""
         return None if self.symmetry == "none" else partial(_align_classes, symmetry=self.symmetry)
+
+    def context(self, columns: Sequence[str] | None) -> Context:
+        """Return what checks of observations and rows receive."""
+        sets, raw, shares = [s.counting() for s in self.caller_sets], self.raw_sets, self.class_shares
+        # Rows of groups of weight zero were left out on purpose, and do not count as rows in no group.
+        in_groups, counted = (len(torch.cat([s.groups.members for s in c]).unique()) for c in (self.caller_sets, sets))
+        return Context(
+            sets,
+            self.classes.tolist(),
+            labels=[s.labels is not None for s in raw],
+            sampling=[s.sampling for s in raw],
+            class_shares=None if shares is None else shares.shares,
+            classes_named=self.symmetry == "none" or self.shares_identify_classes,
+            borders_known=shares is not None or any(s.aggregate.has_class_columns for s in raw),
+            n_rows=len(self.rows) - (in_groups - counted),
+            columns=columns,
+            subjects=self.subjects,
+        )
 
     def fit_scaling(self, name: str) -> Scaling:
         """Fit the scaling on the rows that belong to groups."""
@@ -114,11 +110,8 @@ class TrainingData:
 
     def problem(self, scaling: Scaling) -> Problem:
         """Return what learners receive."""
-        sets = [s.for_training() for s in self.observations]
-        labels = Categorical(len(self.classes))
-        return Problem.create(
-            transform_rows(self.rows, partial(scale, scaling)), sets, labels, self.subjects, self.symmetry
-        )
+        rows, sets = transform_rows(self.rows, partial(scale, scaling)), [s.for_training() for s in self.observations]
+        return Problem.create(rows, sets, Categorical(len(self.classes)), self.subjects, self.symmetry)
 
     def feature_statistics(self) -> dict[str, list[float]] | None:
         """Return statistics of the columns of a table; None for images."""
@@ -144,7 +137,6 @@ def _read_subjects(subjects: Any, n_rows: int) -> Tensor | None:
     """Return the number of the subject of each row."""
     if subjects is None:
         return None
-    values = np.asarray(subjects)
-    if values.shape != (n_rows,):
+    if (values := np.asarray(subjects)).shape != (n_rows,):
         raise ValueError(f"subjects must have one entry per row of X, shape ({n_rows},); got shape {values.shape}")
     return torch.from_numpy(np.unique(values, return_inverse=True)[1])

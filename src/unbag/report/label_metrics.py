@@ -11,8 +11,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_f
 from torch import Tensor
 
 from unbag.aggregates.symmetry import Symmetry
-from unbag.estimators.class_matching import match_classes
-from unbag.estimators.inputs import number_labels, read_labels
+from unbag.estimators.class_names import match_classes, number_labels, read_labels
 from unbag.report.group_metrics import reliability
 from unbag.report.scored_groups import ScoredGroups
 
