@@ -16,7 +16,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Aggregate, Groups
-from unbag.aggregates import base, pairwise, triplet
+from unbag.aggregates import base, comparisons
 
 AGGREGATES: dict[str, Aggregate] = {
     "PairwiseSimilarity()": unbag.PairwiseSimilarity(),
@@ -66,7 +66,7 @@ def test_agrees_with_enumeration(name: str, data: st.DataObject) -> None:
     log_likelihood, posterior = aggregate.evidence(logits, groups, z)
     (slope,) = torch.autograd.grad(log_likelihood.sum(), logits)
     with ExitStack() as stack:  # as in a CUDA graph, which has no branches
-        for module in (base, pairwise, triplet):
+        for module in (base, comparisons):
             stack.enter_context(patch.object(module, "is_tracing", return_value=True))
         traced = aggregate.evidence(logits.detach(), groups, z)
 

@@ -125,13 +125,13 @@ def test_counts_that_cannot_be_are_refused(z: Any, match: str) -> None:
 
 def test_classes_that_act_alike_are_one_move() -> None:
     count = FromFold(0, lambda count, label: count + (label == 3), lambda count: count)
-    explored, classes = count._reachable_states(10).lattice(5, torch.device("cpu"))
+    explored, classes = count._reachable_states(10).make_lattice(5, torch.device("cpu"))
     assert sorted(map(len, classes)) == [1, 9]
     assert explored.moves[0].shape == (1, 2)
 
 
 def test_levels_that_repeat_share_their_table() -> None:
-    explored, _ = AtLeast(2, 1)._reachable_states(2).lattice(1000, torch.device("cpu"))
+    explored, _ = AtLeast(2, 1)._reachable_states(2).make_lattice(1000, torch.device("cpu"))
     assert len({id(table) for table in explored.moves}) <= 4
 
 

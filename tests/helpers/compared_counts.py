@@ -22,7 +22,7 @@ from torch import Tensor
 from unbag import Groups, PublishedCounts, noise, published
 from unbag._kernels.count_paths import sum_paths
 from unbag._kernels.segments import Segments
-from unbag._kernels.weighted_tilts import find_weighted_tilt
+from unbag._kernels.tilts import find_weighted_tilt
 from unbag.published import HIGH, LOW, log_weight
 
 TOLERANCE = 0.05

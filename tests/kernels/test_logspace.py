@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unbag._kernels.logspace import log_complement, log_sum_others
-from unbag._kernels.products import sum_others
+from unbag._kernels.logspace import log_complement, log_sum_others, sum_others
 
 
 @pytest.mark.parametrize(

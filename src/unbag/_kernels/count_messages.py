@@ -3,7 +3,7 @@
 Each class has a factor, the weight of the number of members of that class, and each member a variable, its class. One
 pass sends, from each factor to each member, the log-odds that the other members and the weight give to this class.
 These messages are exact for independent members, because a factor is a problem of two classes, which
-:mod:`unbag._kernels.weighted_counts` solves: each factor respects its bounds, however unlikely the counts were. Only
+:mod:`unbag._kernels.poisson_binomial` solves: each factor respects its bounds, however unlikely the counts were. Only
 the dependence between the counts of different classes is approximated. For the log-likelihood it is that of normal
 variables; for posteriors it is negligible unless few members are uncertain, whose most probable counts
 :mod:`unbag._kernels.count_paths` adds up.
@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from unbag._kernels.logspace import log_softmax, log_sum_others, normalise
+from unbag._kernels.poisson_binomial import infer_weighted_counts
 from unbag._kernels.segments import Segments
-from unbag._kernels.weighted_counts import infer_weighted_counts
-from unbag._kernels.weighted_tilts import covariance_of_counts, find_weighted_tilt
+from unbag._kernels.tilts import covariance_of_counts, find_weighted_tilt
 
 MAX_PASSES = 40
 TOLERANCE = 1e-3

@@ -7,6 +7,7 @@ entries of each class are contiguous in memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import accumulate
 
 import torch
@@ -15,17 +16,14 @@ from torch import Tensor
 LOG_HALF = -math.log(2)
 A_FEW = 16
 """Maximum number of classes for which that holds."""
+MIN_LIKELIHOOD = 1e-18
+"""Likelihood above which terms that underflow, even in float32, are negligible."""
 
 
 def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
     """Compute the logsumexp and the softmax of scores over one dimension.
 
     If all scores are ``-inf``, the first is ``-inf`` and the second, which does not exist, NaN.
-
-    Examples
-    --------
-    >>> normalise(torch.tensor([1.0, 3.0]).log())
-    (tensor(1.3863), tensor([0.2500, 0.7500]))
     """
     top = _largest(scores, dim)
     parts = (scores - top).exp_()
@@ -34,13 +32,7 @@ def normalise(scores: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
 
 
 def class_major(table: Tensor) -> Tensor:
-    """Make the columns of a table contiguous in memory if there are few classes; the values do not change.
-
-    Examples
-    --------
-    >>> class_major(torch.zeros(3, 2)).stride()
-    (1, 3)
-    """
+    """Make the columns of a table contiguous in memory if there are few classes; the values do not change."""
     return table.t().contiguous().t() if table.shape[1] <= A_FEW else table.contiguous()
 
 
@@ -59,13 +51,7 @@ def logsumexp(scores: Tensor) -> Tensor:
 
 
 def log_sum_others(scores: Tensor) -> Tensor:
-    """Compute the logsumexp of all other entries, for each entry of the last dimension.
-
-    Examples
-    --------
-    >>> log_sum_others(torch.tensor([1.0, 2.0, 4.0]).log()).exp()
-    tensor([6.0000, 5.0000, 3.0000])
-    """
+    """Compute the logsumexp of all other entries, for each entry of the last dimension."""
     total = logsumexp(scores)
     return log_complement(scores - total.clamp_min(torch.finfo(scores.dtype).min)) + total
 
@@ -74,13 +60,6 @@ def log_complement(log_probs: Tensor) -> Tensor:
     """Compute the log-probability of any other class, for each class of the last dimension.
 
     Where a class has most of the probability, ``1 - p`` would lose digits; there the others are added up.
-
-    Examples
-    --------
-    >>> log_complement(torch.tensor([0.5, 0.3, 0.2]).log()).exp()
-    tensor([0.5000, 0.7000, 0.8000])
-    >>> log_complement(torch.tensor([0.0, -1e4]))[0]
-    tensor(-10000.)
     """
     likely = log_probs > -0.5
     others = logsumexp(log_probs.masked_fill(likely, float("-inf")))
@@ -88,30 +67,44 @@ def log_complement(log_probs: Tensor) -> Tensor:
 
 
 def cumulate(log_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the log-probabilities of a label of at most j, and of at least j, for each j of the last dimension.
-
-    Examples
-    --------
-    >>> at_most, at_least = cumulate(torch.tensor([0.2, 0.3, 0.5]).log())
-    >>> at_most.exp(), at_least.exp()
-    (tensor([0.2000, 0.5000, 1.0000]), tensor([1.0000, 0.8000, 0.5000]))
-    """
+    """Compute the log-probabilities of a label of at most j, and of at least j, for each j of the last dimension."""
     both_ways = torch.stack([log_probs, log_probs.flip(-1)])
     at_most, at_least = torch.stack(list(accumulate(both_ways.unbind(-1), torch.logaddexp)), -1)
     return at_most, at_least.flip(-1)
 
 
 def log1mexp(log_p: Tensor) -> Tensor:
-    """Compute the log of one minus a probability from its logarithm.
-
-    Examples
-    --------
-    >>> round(log1mexp(torch.tensor(-1e-30)).item(), 3)
-    -69.078
-    """
+    """Compute the log of one minus a probability from its logarithm."""
     return torch.where(log_p > LOG_HALF, torch.log(-torch.expm1(log_p)), torch.log1p(-torch.exp(log_p)))
 
 
 def _largest(scores: Tensor, dim: int) -> Tensor:
     """Return the largest score, or where all are ``-inf`` the smallest finite number."""
     return scores.amax(dim, keepdim=True).clamp_min_(torch.finfo(scores.dtype).min)
+
+
+def infer_products(log_probs: Tensor, n_groups: int, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor] | None:
+    """Compute the log-likelihood of groups of one size, and the posterior of their members; None if products underflow.
+
+    Products of probabilities are faster than sums of logarithms. ``weigh`` computes, from probabilities (members,
+    classes, groups), the probability of the observation for each label of each member, over the labels of the others.
+    """
+    k = log_probs.shape[1]
+    by_class = log_probs.view(n_groups, -1, k).permute(1, 2, 0)
+    probs = torch.exp(by_class, out=torch.empty_like(by_class, memory_format=torch.contiguous_format))
+    joint = weigh(probs) * probs
+    total = joint.sum(1, keepdim=True)
+    likelihood = total[0, 0]
+    if not bool(likelihood.amin() > MIN_LIKELIHOOD):  # also for NaN
+        return None
+    return likelihood.log(), joint.div_(total).permute(1, 2, 0).reshape(k, -1).t()
+
+
+def sum_others(values: Tensor) -> Tensor:
+    """Compute for each class of (..., classes, groups) the sum of all other classes, without cancellation.
+
+    Where a class has most of the sum, a difference would lose digits; there the others are added up.
+    """
+    total = values.sum(-2, keepdim=True)
+    large = values > 0.5 * total
+    return torch.where(large, values.masked_fill(large, 0).sum(-2, keepdim=True), total - values)

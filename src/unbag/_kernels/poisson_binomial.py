@@ -1,4 +1,4 @@
-"""Counts of two classes, exactly, for groups of any size.
+"""Counts of two classes, exact or weighted by published counts, exactly, for groups of any size.
 
 The count of independent members with unequal probabilities has the Poisson-binomial distribution. Its probability at z
 is a trapezoidal sum over the characteristic function, which two steps make short and exact. First, the log-odds of all
@@ -7,11 +7,17 @@ over the standard deviation, however unlikely z was, and the tilt is removed aga
 frequencies is the sum of the probabilities of z, z + N, z - N, ...; around a mean of z all but the first are negligible
 if N exceeds about nine standard deviations, and only low frequencies are not negligible. Some 15 to 35 remain for any
 size, so that the cost depends on the number of members only.
+
+The weights of counts are log-concave, as intervals, Laplace and normal noise and their products are, and so is the
+distribution of counts. Their product has one peak. If the tilt is the slope of the log-weights at the tilted mean, the
+tilted weights also have their peak there, with the value one, and the transform of the weights replaces that of a
+single count.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,6 +25,9 @@ from torch import Tensor
 from unbag._kernels.blocks import blocks
 from unbag._kernels.segments import Segments
 from unbag._utils.parts import join
+
+LogWeight = Callable[[Tensor], Tensor]
+"""From counts, (groups, n), to the logarithms of their weights, ``-inf`` outside of an interval."""
 
 # Relative probabilities below e^-44 are lost in float64.
 NEGLIGIBLE = 44.0
@@ -31,18 +40,91 @@ def infer_two_counts(log_no: Tensor, log_yes: Tensor, segments: Segments, z: Ten
 
     The log-weights of the two labels of each membership, (memberships,), need not be normalised.
     """
-    log_no, log_yes, z = log_no.double(), log_yes.double(), z.double()
-    neither = (log_no == float("-inf")) & (log_yes == float("-inf"))
-    odds = (log_yes - log_no).masked_fill(neither, 0.0)
-    tilt = find_tilt(odds, segments, z)
-    probability, posterior = invert((odds + segments.expand(tilt)).sigmoid(), segments, z)
-    weight = torch.logaddexp(log_no, log_yes + segments.expand(tilt))
-    log_total = probability.log() + segments.sum(weight) - tilt * z
+    z = z.double()
+    log_total, posterior, _ = infer_weighted_counts(
+        log_no.double(), log_yes.double(), segments, (z, z), torch.zeros_like
+    )
+    return log_total, posterior
+
+
+def infer_weighted_counts(
+    log_no: Tensor, log_yes: Tensor, segments: Segments, bounds: tuple[Tensor, Tensor], log_weight: LogWeight
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the log of the sum over counts of probability times weight, and the posterior of yes.
+
+    The third result is the tilt of each group, (groups,), the shift of log-odds that moves the expected count near the
+    peak. Log-probabilities of the two labels, (memberships,), are in float64. ``bounds`` are the smallest and the
+    largest number of yeses with a weight, (groups,), between which the log-weights are concave.
+    """
+    never_no, never_yes = log_no == float("-inf"), log_yes == float("-inf")
+    neither = never_no & never_yes
+    odds = (log_yes - log_no).masked_fill_(neither, 0.0)
     # Members with a single possible label bound the count; other counts have probability zero.
-    only_yes = segments.sum((log_no == float("-inf")).double())
-    only_no = segments.sum((log_yes == float("-inf")).double())
-    impossible = (z < only_yes) | (z > segments.sizes - only_no) | (segments.sum(neither.double()) > 0)
-    return log_total.masked_fill(impossible, float("-inf")), posterior
+    low = torch.maximum(bounds[0], segments.sum(never_no.double()))
+    high = torch.minimum(bounds[1], segments.sizes - segments.sum(never_yes.double()))
+    impossible = (low > high) | (segments.sum(neither.double()) > 0)
+    if bool(impossible.any()):
+        low, high = (torch.where(impossible, 0.0, bound) for bound in (low, high))
+    exact = torch.equal(low, high)
+    peak, tilt = (low, find_tilt(odds, segments, low)) if exact else _find_peak(odds, segments, low, high, log_weight)
+    probs = (odds + segments.expand(tilt)).sigmoid()
+    around, reach = None, torch.zeros_like(low)
+    if not exact:
+        farthest = farthest_count(segments.sum(probs * (1 - probs))).clamp_max(segments.max_size)
+        bounds = low.maximum(peak - farthest), high.minimum(peak + farthest)
+        around, reach = _weights_around(peak, tilt, bounds, log_weight)
+    total, posterior = invert(probs, segments, peak, around, reach)
+    scale = segments.sum(torch.logaddexp(log_no, log_yes + segments.expand(tilt))) - tilt * peak
+    log_total = total.log() + scale + log_weight(peak[:, None])[:, 0]
+    return log_total.masked_fill(impossible, float("-inf")), posterior, tilt
+
+
+def _find_peak(
+    odds: Tensor, segments: Segments, low: Tensor, high: Tensor, log_weight: LogWeight
+) -> tuple[Tensor, Tensor]:
+    """Find the tilt that equals the slope of the log-weights at the tilted mean, and the count at that mean.
+
+    Between counts j and j + 1 the slope is the difference of their log-weights. The slope decreases with j, and so does
+    the mean that it leads to. One evaluation therefore decides on which side of j the peak is: a bisection.
+    """
+
+    def slope(count: Tensor) -> Tensor:
+        return log_weight(torch.stack([count, count + 1], 1)).diff(dim=1)[:, 0]
+
+    first, last = low, high
+    tilt, between = torch.zeros_like(low), torch.zeros_like(low, dtype=torch.bool)
+    mean = torch.zeros_like(low)
+    while bool((todo := (first < last) & ~between).any()):
+        count = ((first + last) / 2).floor().minimum(last - 1).maximum(first)
+        trial = torch.where(todo, slope(count), tilt)
+        mean = torch.where(todo, segments.sum((odds + segments.expand(trial)).sigmoid()), mean)
+        more, less = todo & (mean > count + 1), todo & (mean < count)
+        first, last = torch.where(more, count + 1, first), torch.where(less, count, last)
+        reached = todo & ~more & ~less
+        tilt, between, first = torch.where(reached, trial, tilt), between | reached, torch.where(reached, count, first)
+    at_count = find_tilt(odds, segments, torch.where(between, mean, first))
+    # At a bound the slope is limited on one side only; beyond the limits the weights would have another peak.
+    least = torch.where(first < high, slope(first.minimum(high - 1)), float("-inf"))
+    most = torch.where(first > low, slope((first - 1).maximum(low)), float("inf"))
+    return first, torch.where(between, tilt, at_count.maximum(least).minimum(most))
+
+
+def _weights_around(
+    peak: Tensor, tilt: Tensor, bounds: tuple[Tensor, Tensor], log_weight: LogWeight
+) -> tuple[Tensor, Tensor]:
+    """Return the tilted weights of counts around the peak, (groups, 2 w + 1), and their reach in each group.
+
+    Bounds are those of the counts that are possible and not negligible.
+    """
+    half = int(torch.maximum(peak - bounds[0], bounds[1] - peak).nan_to_num(nan=0.0).max())
+    offset = torch.arange(-half, half + 1).to(peak)
+    counts = peak[:, None] + offset
+    log_around = log_weight(counts) - log_weight(peak[:, None]) - tilt[:, None] * offset
+    negligible = (log_around < -NEGLIGIBLE) | (counts < bounds[0][:, None]) | (counts > bounds[1][:, None])
+    reach = (offset.abs() * ~negligible).amax(1)
+    half_used = int(reach.max())
+    used = slice(half - half_used, half + half_used + 1)
+    return log_around.exp().masked_fill_(negligible, 0.0)[:, used], reach
 
 
 def find_tilt(odds: Tensor, segments: Segments, z: Tensor) -> Tensor:
@@ -76,9 +158,7 @@ def farthest_count(variance: Tensor) -> Tensor:
     return NEGLIGIBLE / 3 + (NEGLIGIBLE**2 / 9 + 2 * NEGLIGIBLE * variance).sqrt()
 
 
-def invert(
-    probs: Tensor, segments: Segments, z: Tensor, around: Tensor | None = None, reach: Tensor | float = 0.0
-) -> tuple[Tensor, Tensor]:
+def invert(probs: Tensor, segments: Segments, z: Tensor, around: Tensor | None, reach: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the probability of z, (groups,), and the posterior of yes, (memberships,), for z near the mean.
 
     With weights of the counts from z - w to z + w, (groups, 2 w + 1), which are zero beyond the ``reach`` of each

@@ -1,4 +1,4 @@
-"""Tilts: the shift of each class for which the expected counts of a group equal the observed ones.
+"""Tilts: the shift of each class for which the expected counts of a group equal the observed or the probable ones.
 
 Newton's method on the logarithms of the expected counts needs three or four steps: if all members are equal, they are
 linear in the shift, and the first step is exact. Where a classifier is confident and wrong, it may fail. The tilt also
@@ -7,20 +7,31 @@ expected and observed counts, and the method of Levenberg and Marquardt never in
 almost piecewise linear, the dual of an assignment problem with the scores as costs, and the method can stop at any of
 its bends. A high temperature, by which all scores are divided, makes F smooth; the minimum is then followed while the
 temperature decreases to one, which works for any finite scores.
+
+Weighted counts replace the term ``- t . z`` by ``sum_j logsumexp_c(log_weights_jc - c t_j)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from unbag._kernels.logspace import normalise
+from unbag._kernels.segments import Segments
+
 # Maximum number of values of a pass over members, which then fit in the cache of a CPU.
 CHUNK = 2**18
 # Maximum error of expected counts as a share of the members.
 TOLERANCE = 1e-9
-# Steps of Newton's method; of minimisation, before annealing and at each temperature; at the last temperature.
+# Difference of expected counts, in members, at which the tilt of weighted counts is found.
+WEIGHTED_TOLERANCE = 1e-3
+# Range of log-probabilities for which no temperature is needed, the ratio of a temperature to the next one, and the
+# maximum error of expected counts, as a share of the members, at temperatures above one.
+SMOOTH_SPAN, COOLING, ROUGH_TOLERANCE = 4.0, 3.0, 1e-3
+# Steps of Newton's method; of minimisation at each temperature; at the last temperature.
 NEWTON_STEPS, FEW_STEPS, MANY_STEPS = 8, 20, 200
 
 
@@ -56,34 +67,26 @@ def find_tilt(
     start: Tensor | None = None,
     tolerance: float | Tensor = TOLERANCE,
 ) -> Tilt:
-    """Find the shift of each class for which the expected counts of each group equal z.
+    """Find the shift of each class for which the expected counts of each group equal z, (groups, classes), in float64.
 
-    Parameters
-    ----------
-    scores
-        Log-probabilities, (groups, classes, members), ``-inf`` for a class with count 0.
-        Each member has a possible class.
-    weights
-        1 for a member and 0 for padding, (groups, members); None without padding.
-    z
-        Counts, (groups, classes), in float64.
-    start
-        Initial shift, (groups, classes).
-    tolerance
-        Maximum error of an expected count as a share of the members; a number, or (groups,).
+    The log-probabilities, (groups, classes, members), are ``-inf`` for a class with count 0, and each member has a
+    possible class. The tolerance is the maximum error of an expected count as a share of the members.
     """
     start = torch.zeros_like(z) if start is None else start
     allowed = tolerance * z.sum(1)
     tilt = _newton(scores, weights, z, start, allowed)
-    for search in (_minimise, _anneal):
-        if bool(tilt.converged.all()):
-            break
-        which = (~tilt.converged).nonzero().flatten()
-        some_weights = None if weights is None else weights[which]
-        better = search(scores[which], some_weights, z[which], tilt.shift[which], allowed[which])
-        tilt.shift[which], tilt.converged[which] = better.shift, better.converged
-        for old, new in zip(tilt.moments, better.moments, strict=True):
-            old[which] = new
+    if bool((lost := ~tilt.converged).any()):
+        real = torch.ones_like(scores[lost, 0], dtype=torch.bool) if weights is None else weights[lost] > 0
+
+        def evaluate_counts(tilt: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return -(tilt * z[lost]).sum(1) / temperature[:, 0], z[lost], torch.zeros_like(z[lost])
+
+        members, segments = scores[lost].transpose(1, 2)[real], Segments.from_sizes(real.sum(1))
+        found = _anneal(members, segments, evaluate_counts, torch.zeros_like(z[lost]), allowed[lost])
+        tilt.shift[lost], tilt.converged[lost] = found
+        moments = _compute_moments(scores[lost], None if weights is None else weights[lost], found[0])
+        for old, new in zip(tilt.moments, moments, strict=True):
+            old[lost] = new
     return tilt
 
 
@@ -135,46 +138,71 @@ def undetermined(z: Tensor) -> Tensor:
     return torch.diag_embed((z == 0).to(z)).add_(1)
 
 
-def _anneal(scores: Tensor, weights: Tensor | None, z: Tensor, _: Tensor, allowed: Tensor) -> Tilt:
-    """Follow the tilt from a temperature at which all classes are about equally likely down to one."""
-    lowest = scores.where(scores > float("-inf"), float("inf")).amin(1)
-    temperature = ((scores.amax(1) - lowest).amax(1) / 4).clamp_min(1.0)  # (groups,)
-    shift = torch.zeros_like(z)
-    while bool((temperature > 1).any()):
-        scale = temperature[:, None]
-        divided = scores / scale[:, :, None]
-        shift = scale * _minimise(divided, weights, z, shift / scale, 1e-3 * z.sum(1)).shift
-        temperature = (temperature / 3).clamp_min(1.0)
-    return _minimise(scores, weights, z, shift, allowed, n_steps=MANY_STEPS)
+def find_weighted_tilt(log_probs: Tensor, segments: Segments, log_weights: Tensor) -> Tensor:
+    """Find the shift of each class, (groups, k), for which members and weights agree on the expected counts.
+
+    It minimises ``sum_i logsumexp_j(log_probs_ij + t_j) + sum_j logsumexp_c(log_weights_jc - c t_j)``.
+    """
+    counts = torch.arange(log_weights.shape[2]).to(log_weights)
+
+    def evaluate_weights(tilt: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_scales, shares = normalise((log_weights - counts * tilt[..., None]) / temperature[..., None])
+        mean = shares @ counts
+        return log_scales.sum(1), mean, shares @ counts.square() - mean.square()
+
+    allowed = torch.full_like(log_weights[:, 0, 0], WEIGHTED_TOLERANCE)
+    return _anneal(log_probs, segments, evaluate_weights, torch.zeros_like(log_weights[..., 0]), allowed)[0]
 
 
-def _minimise(
-    scores: Tensor, weights: Tensor | None, z: Tensor, shift: Tensor, allowed: Tensor, *, n_steps: int | None = None
-) -> Tilt:
-    """Minimise F by the method of Levenberg and Marquardt."""
-    moments = _compute_moments(scores, weights, shift)
-    missing = z - moments.expected
-    damping, fixed = torch.full_like(allowed, 1e-4), undetermined(z)
-    for _ in range(FEW_STEPS if n_steps is None else n_steps):
+EvaluateCounts = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""From tilts (groups, k) and temperatures (groups, 1) to the second term of F divided by the temperature (groups,), and
+the expectation and the variance of the counts (groups, k)."""
+Evaluate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+"""From the same to F, the size of its terms, differences of expected counts, and the second derivatives."""
+
+
+def _anneal(
+    log_probs: Tensor, segments: Segments, evaluate_counts: EvaluateCounts, tilt: Tensor, allowed: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Follow the tilt from a temperature at which F is smooth down to one, and return where it was found."""
+
+    def evaluate(tilt: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        log_sums, probs = normalise((log_probs + segments.expand(tilt)) / segments.expand(scale))
+        log_scales, mean, variance = evaluate_counts(tilt, scale)
+        hessian = covariance_of_counts(probs, segments)
+        hessian.diagonal(dim1=1, dim2=2).add_(variance)
+        value = segments.sum(log_sums)
+        return value + log_scales, value.abs() + log_scales.abs(), mean - segments.sum(probs), hessian
+
+    finite = log_probs.masked_fill(log_probs == float("-inf"), 0.0)
+    scale = (segments.amax(finite.amax(1) - finite.amin(1)) / SMOOTH_SPAN).clamp_min(1.0)[:, None]
+    while bool((scale > 1).any()):
+        rough = allowed.maximum(ROUGH_TOLERANCE * segments.sizes)
+        tilt, _ = _minimise(evaluate, tilt, scale, rough, FEW_STEPS)
+        scale = (scale / COOLING).clamp_min(1.0)
+    return _minimise(evaluate, tilt, scale, allowed, MANY_STEPS)
+
+
+def _minimise(evaluate: Evaluate, tilt: Tensor, scale: Tensor, allowed: Tensor, n_steps: int) -> tuple[Tensor, Tensor]:
+    """Minimise F by the method of Levenberg and Marquardt, and return the tilt and where it was found."""
+    state = evaluate(tilt, scale)
+    damping = torch.full_like(allowed, 1e-4)
+    for _ in range(n_steps):
+        value, size, missing, hessian = state
         todo = missing.abs().amax(1) > allowed
         if not bool(todo.any()):
             break
-        system = covariances(moments.probs, weights).add_(fixed)
-        system.diagonal(dim1=1, dim2=2).add_(damping[:, None] * z)
-        step = torch.linalg.solve(system, missing) * todo[:, None]
-        new = _compute_moments(scores, weights, shift + step)
-        new_missing = z - new.expected
-        change = (new.log_sums - moments.log_sums).sum(1) - (step * z).sum(1)
+        damped = hessian.clone()
+        damped.diagonal(dim1=1, dim2=2).add_(damping[:, None] * (1 + hessian.diagonal(dim1=1, dim2=2)) + 1e-12)
+        step = torch.linalg.solve_ex(damped, missing[..., None])[0][..., 0]
+        trial = tilt + scale * step * todo[:, None]
+        new = evaluate(trial, scale)
         # Near the minimum the change of F is a rounding error; then the norm of the gradient decides.
-        rounding = 1e-15 * moments.log_sums.abs().sum(1)
-        better = (change < -rounding) | ((change <= rounding) & (new_missing.norm(dim=1) < missing.norm(dim=1)))
+        change, rounding = new[0] - value, 1e-15 * size
+        better = (change < -rounding) | ((change <= rounding) & (new[2].norm(dim=1) < missing.norm(dim=1)))
         damping = torch.where(better, damping / 10, damping * 10).clamp_(1e-10, 1e10)
-        if bool((better | ~todo).all()):
-            shift, missing, moments = shift + step, new_missing, new
-        else:
-            shift, missing = _choose(better, shift + step, shift), _choose(better, new_missing, missing)
-            moments = Moments(*(_choose(better, *pair) for pair in zip(new, moments, strict=True)))
-    return Tilt(shift, moments, missing.abs().amax(1) <= allowed)
+        tilt, *state = (_choose(better, *pair) for pair in zip((trial, *new), (tilt, *state), strict=True))
+    return tilt, state[2].abs().amax(1) <= allowed
 
 
 def _choose(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
@@ -193,3 +221,15 @@ def _compute_moments(scores: Tensor, weights: Tensor | None, shift: Tensor, out:
     if len(log_sums) == 1:
         return Moments(log_sums[0], out, expected[0])
     return Moments(torch.cat(log_sums, 1), out, torch.stack(expected).sum(0))
+
+
+def covariance_of_counts(probs: Tensor, segments: Segments) -> Tensor:
+    """Return the covariance of the counts of independent members, (groups, k, k)."""
+    k = probs.shape[1]
+    if segments.uniform_size is not None:
+        table = probs.reshape(len(segments), -1, k)
+        return to_covariance_(table.mT @ table)
+    products = probs.new_zeros(len(segments), k, k)
+    first, second = torch.triu_indices(k, k, 1, device=probs.device)
+    products[:, first, second] = products[:, second, first] = segments.sum(probs[:, first] * probs[:, second])
+    return to_covariance_(products)

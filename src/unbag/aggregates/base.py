@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from math import log
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -24,11 +27,13 @@ from unbag._utils.checks import (
     is_integral,
     raise_if_any,
 )
-from unbag.aggregates.traits import Traits
 from unbag.data.alignment import match_columns, read_per_group, read_with_columns
 from unbag.data.groups import Groups
 
 Impossible = Literal["-inf", "raise"]
+Outcome = Literal["yes_no", "class_counts", "published_counts", "class", "number"]
+"""Values of an observation: 0 or 1; a count, or a statement about a count, for each class; a class; any other number,
+or tuple of numbers."""
 
 MOST_MEMBERSHIPS = 2**17
 """Memberships that are computed at once; larger batches are divided between groups."""
@@ -59,14 +64,89 @@ class Evidence(NamedTuple):
     posterior: Tensor  # (memberships, k), detached; rows sum to one
 
 
-class Aggregate(Traits, ABC):
+@dataclass(frozen=True)
+class Wording:
+    """Wording of a kind of observation in reports."""
+
+    title: str
+    observed: str
+    """What was observed, to follow “known was”."""
+    group: str = "group"
+    groups: str = "groups"
+    yes: str = "1"
+    no: str = "0"
+
+
+@dataclass(frozen=True)
+class AnswerColumn:
+    """Names of columns of binary observations, which identify the column and the meaning of 1."""
+
+    yes: tuple[str, ...]
+    contrary: tuple[str, ...] = ()
+    """Names of columns with the opposite observation."""
+    doubtful: tuple[str, ...] = ()
+    """Names with an ambiguous meaning."""
+    meanings: tuple[str, str, str, str] = ("yes", "no", "no", "yes")
+    """Meaning of 1 in a column with a name of ``yes``, of ``contrary``, and with "not" before each of them."""
+    symmetric: bool = False
+    """Whether the observation does not depend on the order of the rows."""
+    contrary_order: tuple[int, ...] | None = None
+    """Order of the members in which the observation equals the opposite one; None: the opposite one is its negation."""
+
+
+class Aggregate(ABC):
     """One kind of aggregate observation: a function of the labels of a group.
 
     A subclass defines the observation (:meth:`observe`), validates its values (:meth:`check`) and computes its
     likelihood by one of two methods: :meth:`log_prob`, which is differentiable, so that the posterior follows from its
     gradient; or :meth:`infer`, which returns both by a closed form or a forward-backward pass. Class attributes
-    describe the rest; see :class:`unbag.aggregates.traits.Traits`. :func:`unbag.testing.check_aggregate` tests it.
+    describe the rest. :func:`unbag.testing.check_aggregate` tests it.
     """
+
+    name: ClassVar[str]
+    """Name on the command line; by default the name of the class in snake case."""
+    size: int | None = None
+    """Required size of the groups; None: any."""
+    outcome: ClassVar[Outcome] = "number"
+    is_noisy: bool = False
+    """Whether observations are drawn at random, from a seed."""
+    n_classes: ClassVar[int | None] = None
+    """Required number of classes; None: any."""
+    weights: ClassVar[Literal["current", "remembered"]] = "remembered"
+    """Outputs from which training computes weights by default."""
+    pooled: ClassVar[bool] = False
+    """Whether an observation is a label of the whole group, which its pooled columns may predict."""
+    describes_all_rows: ClassVar[bool] = False
+    """Whether groups express knowledge of all rows together, so that none are held out."""
+    wording: ClassVar[Wording]
+    """By default with the name of the class."""
+    column: ClassVar[AnswerColumn | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if "wording" not in vars(cls):
+            cls.wording = Wording(cls.__name__, f"what {cls.__name__} observes")
+
+    @property
+    def has_class_columns(self) -> bool:
+        """Whether the second dimension of observations is that of the classes."""
+        return self.outcome in ("class_counts", "published_counts")
+
+    def is_binary(self, groups: Groups, n_classes: int) -> bool:
+        """Return whether all possible observations of the groups are 0 or 1."""
+        return self.outcome == "yes_no"
+
+    def information(self, z: Tensor, groups: Groups, n_classes: int) -> float | None:
+        """Return an upper bound of the bits in all observations, from the result of ``check``.
+
+        By default it is their empirical entropy, and None for groups of a fixed size, which are small.
+        """
+        if self.size is not None:
+            return None
+        shares = z.unique(dim=0, return_counts=True)[1].double() / len(z)
+        return float(torch.special.entr(shares).sum()) * len(z) / log(2)
 
     @abstractmethod
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -108,10 +188,7 @@ class Aggregate(Traits, ABC):
         return log_likelihood.detach(), log_probs.exp() + slope
 
     def capturable(self, size: int, n_classes: int) -> bool:
-        """Return whether a CUDA graph can capture :meth:`infer` on groups of one size.
-
-        It must not read values from the device.
-        """
+        """Return whether a CUDA graph can capture :meth:`infer` on groups of one size: it reads no values."""
         return False
 
     def for_training(self) -> Aggregate:
@@ -151,33 +228,16 @@ class Aggregate(Traits, ABC):
         return evidence
 
     def checked_evidence(self, logits_of_members: Tensor, segments: Segments, z: Tensor) -> Evidence:
-        """Compute likelihood and posterior from validated arguments, as in the steps of a training loop.
-
-        Parameters
-        ----------
-        logits_of_members
-            One row per membership, in float32 or float64.
-        segments
-            Memberships of each group.
-        z
-            Result of :meth:`check`.
-        """
+        """Compute likelihood and posterior from the logits of memberships and the result of :meth:`check`."""
         with full_precision(logits_of_members.device.type):
             return Evidence(*_InferWithGradient.apply(logits_of_members, self, segments, z))
 
     def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
-        """Compute the cheapest smooth approximation of the log-likelihood of each group, differentiable.
-
-        Optimisers on all rows call it hundreds of times. By default it is exact; a kind whose exact likelihood is
-        expensive overrides it. Arguments are those of :meth:`checked_evidence`.
-        """
+        """Compute the cheapest smooth approximation of the log-likelihood, for optimisers that call it often."""
         return self.checked_evidence(logits, segments, z).log_likelihood
 
     def e_step(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the results of :meth:`infer`, with a posterior of NaN where the observation is impossible.
-
-        Large batches are divided, which limits the memory of kernels.
-        """
+        """Return the results of :meth:`infer`, in parts of limited memory; NaN where the observation is impossible."""
         if len(log_probs) > MOST_MEMBERSHIPS and len(segments) > 1 and not is_tracing(log_probs):
             runs = segments.runs(MOST_MEMBERSHIPS)
             results = [self.infer(log_probs[members], run, z[which]) for which, members, run in runs]

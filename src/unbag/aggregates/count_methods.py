@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +23,7 @@ class Part:
 
     method: str
     which: Tensor  # (groups of this part,), their numbers
-    largest: tuple[int, ...] = ()
-    """For count states: the largest count of each column."""
+    largest: tuple[int, ...] = ()  # for count states: the largest count of each column
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +67,12 @@ class Plan:
         return torch.tensor([by_method.get(method, 0.0) for method in self.methods]) / self.sizes.cpu()
 
     def __str__(self) -> str:
-        counted = {method: self.methods.count(method) for method in sorted(set(self.methods))}
+        counted = {method: self.methods.count(method) for method in sorted({*self.methods})}
         text = ", ".join(f"{method} for {n} group{'s' if n > 1 else ''}" for method, n in counted.items())
-        approximations = [method for method in APPROXIMATIONS if method in counted]
-        if approximations:
+        if approximations := [method for method in APPROXIMATIONS if method in counted]:
             text += f"; approximate: {' and '.join(approximations)}"
-        if bool((errors := self.expected_error.nan_to_num(0.0)).any()):
-            text += f", with an error of the posterior up to {float(errors.max()):.1g} on average"
+        if error := float(self.expected_error.nan_to_num(0.0).max()):
+            text += f", with an error of the posterior up to {error:.1g} on average"
         return text
 
 
@@ -112,12 +110,10 @@ def raise_if_out_of_reach(states: Tensor, max_states: int, groups: Groups, alter
     )
 
 
-def drop_empty(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts that hold groups."""
+def make_parts(*chosen: tuple[str, Tensor, Tensor | None]) -> list[Part]:
+    """Return a part for each method that has groups, from a mask of groups and the values by which they are divided."""
+    parts = []
+    for method, mask, values in chosen:
+        masks = [mask] if values is None else [mask & (values == value) for value in sorted({*values[mask].tolist()})]
+        parts += [Part(method, mask.nonzero().flatten()) for mask in masks]
     return [part for part in parts if len(part.which)]
-
-
-def split_by(sizes: Tensor, chosen: Tensor) -> Iterator[Tensor]:
-    """Yield the numbers of the chosen groups, size by size."""
-    for size in sorted(set(sizes[chosen].tolist())):
-        yield (chosen & (sizes == size)).nonzero().flatten()

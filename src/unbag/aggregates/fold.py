@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unbag._kernels.folds import ReachableStates
-from unbag._kernels.lattice import Accept, forward_backward
+from unbag._kernels.lattice import Accept, Lattice, forward_backward
 from unbag._kernels.logspace import log_softmax, normalise
 from unbag._kernels.segments import Segments
 from unbag._utils.checks import check_n_classes
@@ -22,11 +22,6 @@ from unbag.data.groups import Groups
 
 # Fits in several threads may share an aggregate. The lock is global because an aggregate with a lock cannot be copied.
 _EXPLORING = threading.RLock()
-
-
-class _Outcomes(NamedTuple):
-    by_state: Tensor  # (states,), the number of the outcome of each state
-    possible: frozenset[int]
 
 
 class FromFold(Aggregate):
@@ -57,7 +52,7 @@ class FromFold(Aggregate):
     tensor([0.5556, 0.4815])
     """
 
-    _derived_attributes = ("_explorations", "_outcomes", "_numbers")
+    _derived_attributes = ("_explorations", "_numbers")
 
     def __init__(
         self,
@@ -71,8 +66,7 @@ class FromFold(Aggregate):
         self.step = step
         self.finish = finish
         self.max_states = max_states
-        self._explorations: dict[int, ReachableStates] = {}  # by number of classes
-        self._outcomes: dict[tuple[int, int], _Outcomes] = {}  # by number of classes and of members
+        self._explorations: dict[int, _ReachableStates] = {}  # by number of classes
         self._numbers: dict[Any, int] = {}  # of the outcomes
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
@@ -91,10 +85,9 @@ class FromFold(Aggregate):
             raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
         numbers = []
         for group, (value, size) in enumerate(zip(z.tolist(), groups.sizes.tolist(), strict=True)):
-            possible = self._outcomes_after(size, n_classes).possible
+            values = self._possible_values(size, n_classes)
             numbers.append(self._numbers.get(_as_key(value), -1))
-            if numbers[-1] not in possible:
-                values = [outcome for outcome, number in list(self._numbers.items()) if number in possible]
+            if _as_key(value) not in values:
                 raise ValueError(
                     f"z[{group}] is {value}, which is not possible for group {groups.name(group)} of size {size}; "
                     f"possible are {_shorten(values)}"
@@ -103,8 +96,7 @@ class FromFold(Aggregate):
 
     def is_binary(self, groups: Groups, n_classes: int) -> bool:
         sizes = groups.sizes.unique().tolist()
-        possible = frozenset().union(*(self._outcomes_after(size, n_classes).possible for size in sizes))
-        return all(value in (0, 1) for value, number in list(self._numbers.items()) if number in possible)
+        return all(value in (0, 1) for size in sizes for value in self._possible_values(size, n_classes))
 
     def expect(self, log_probs: Tensor, groups: Groups) -> Tensor:
         if not self.is_binary(groups, log_probs.shape[1]):
@@ -116,9 +108,9 @@ class FromFold(Aggregate):
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         device, n_classes = log_probs.device, log_probs.shape[1]
         with _EXPLORING:
-            lattice, classes = self._reachable_states(n_classes).lattice(segments.max_size, device)
+            lattice, classes = self._reachable_states(n_classes).make_lattice(segments.max_size, device)
         sizes = segments.sizes.unique().tolist()
-        outcomes = {size: self._outcomes_after(size, n_classes).by_state.to(device) for size in sizes}
+        outcomes = {size: self._outcomes_after(size, n_classes).to(device) for size in sizes}
         exact = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
         moves, within = zip(*(normalise(exact[:, equivalent]) for equivalent in classes), strict=True)
         log_likelihood, shares = forward_backward(torch.stack(moves, 1), segments, lattice, Accept(outcomes, z))
@@ -128,23 +120,90 @@ class FromFold(Aggregate):
             posterior[:, equivalent] = (within[move].nan_to_num(0.0) * shares[:, move, None]).to(log_probs.dtype)
         return log_likelihood.to(log_probs.dtype), posterior
 
-    def _reachable_states(self, n_classes: int) -> ReachableStates:
-        if n_classes not in self._explorations:
-            self._explorations[n_classes] = ReachableStates(self.start, self.step, n_classes, self.max_states)
-        return self._explorations[n_classes]
+    def _reachable_states(self, n_classes: int) -> _ReachableStates:
+        return self._explorations.setdefault(n_classes, _ReachableStates(self, n_classes))
 
-    def _outcomes_after(self, size: int, n_classes: int) -> _Outcomes:
-        """Return the possible observations of groups of a size."""
-        if (n_classes, size) not in self._outcomes:
-            with _EXPLORING:
-                reachable = self._reachable_states(n_classes)
+    def _outcomes_after(self, size: int, n_classes: int) -> Tensor:
+        """Return the number of the outcome of each final state of groups of a size, shape (states,)."""
+        with _EXPLORING:
+            reachable = self._reachable_states(n_classes)
+            if size not in reachable.outcomes:
                 reachable.explore(size)
                 values = [_as_key(self.finish(state)) for state in reachable.levels[size]]
                 if not all(isinstance(value, Hashable) for value in values):
                     raise TypeError(f"finish must return a number or a tuple of numbers, got {values[0]!r}")
                 numbers = [self._numbers.setdefault(value, len(self._numbers)) for value in values]
-                self._outcomes[n_classes, size] = _Outcomes(torch.tensor(numbers), frozenset(numbers))
-        return self._outcomes[n_classes, size]
+                reachable.outcomes[size] = torch.tensor(numbers)
+            return reachable.outcomes[size]
+
+    def _possible_values(self, size: int, n_classes: int) -> list[Any]:
+        """Return the possible observations of groups of a size."""
+        possible = {*self._outcomes_after(size, n_classes).tolist()}
+        return [value for value, number in list(self._numbers.items()) if number in possible]
+
+
+@dataclass(eq=False)
+class _ReachableStates:
+    """States that labels ``0 .. n_classes - 1`` reach from a start, level by level, explored on demand.
+
+    If a level has the same states as the previous one, all later levels are equal and share their tables.
+    """
+
+    fold: FromFold
+    n_classes: int
+    levels: list[list[Hashable]] = field(default_factory=list)  # the states after t labels
+    tables: list[Tensor] = field(default_factory=list)  # (states at t, classes), the state at t + 1
+    outcomes: dict[int, Tensor] = field(default_factory=dict)  # by size, (states,), the number of each state's outcome
+    lattices: dict[tuple[int, torch.device], tuple[Lattice, list[list[int]]]] = field(default_factory=dict)
+
+    def make_lattice(self, depth: int, device: torch.device) -> tuple[Lattice, list[list[int]]]:
+        """Return the lattice up to a depth, and the classes of each of its moves."""
+        self.explore(depth)
+        if (depth, device) not in self.lattices:
+            tables = self.tables[:depth]
+            distinct = {id(table): table for table in tables}
+            # Classes that always lead to the same states are one move.
+            _, move_of_class = torch.cat(list(distinct.values())).unique(dim=1, return_inverse=True)
+            classes = [(move_of_class == move).nonzero().flatten().tolist() for move in range(move_of_class.max() + 1)]
+            first = [labels[0] for labels in classes]
+            merged = {key: table[:, first].contiguous().to(device) for key, table in distinct.items()}
+            widths = [len(level) for level in self.levels[: depth + 1]]
+            self.lattices[depth, device] = Lattice([merged[id(table)] for table in tables], widths), classes
+        return self.lattices[depth, device]
+
+    def explore(self, depth: int) -> None:
+        """Find the states of all levels up to a depth."""
+        self.levels = self.levels or [[self.fold.start]]
+        while len(self.tables) < depth:
+            current = self.levels[-1]
+            if len(self.levels) > 1 and current is self.levels[-2]:
+                self.levels.append(current)
+                self.tables.append(self.tables[-1])
+                continue
+            reached: dict[Hashable, int] = {}
+            table = [[self._number(reached, state, label) for label in range(self.n_classes)] for state in current]
+            states, numbers = list(reached), torch.tensor(table)
+            if reached.keys() == {*current}:
+                in_order = {state: number for number, state in enumerate(current)}
+                states, numbers = current, torch.tensor([in_order[state] for state in states])[numbers]
+            self.levels.append(states)
+            self.tables.append(numbers)
+
+    def _number(self, reached: dict[Hashable, int], state: Hashable, label: int) -> int:
+        following = self.fold.step(state, label)
+        try:
+            number = reached.setdefault(following, len(reached))
+        except TypeError as error:
+            raise TypeError(
+                f"step({state!r}, {label}) returned {following!r}, which cannot be a state because it is not hashable; "
+                "return a number, a string or a tuple"
+            ) from error
+        if number >= self.fold.max_states:
+            raise ValueError(
+                f"the fold reaches more than max_states={self.fold.max_states} states after {len(self.levels)} labels "
+                f"of {self.n_classes} classes; simplify the state, use smaller groups, or increase max_states"
+            )
+        return number
 
 
 class FromFunction(FromFold):

@@ -20,10 +20,9 @@ from unbag._kernels.poisson_binomial import infer_two_counts
 from unbag._kernels.saddle_point import infer_counts_approximately
 from unbag._kernels.segments import Segments
 from unbag._utils.checks import check_choice
-from unbag.aggregates.base import Aggregate, check_labels
-from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, raise_if_out_of_reach, split_by
+from unbag.aggregates.base import Aggregate, Wording, check_labels
+from unbag.aggregates.count_methods import Part, Plan, infer_parts, make_parts, raise_if_out_of_reach
 from unbag.aggregates.counts import check_counts
-from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 
@@ -57,8 +56,7 @@ class LabelProportions(Aggregate):
     Examples
     --------
     >>> groups = Groups.from_sizes([3, 2])
-    >>> counts = LabelProportions().observe([0, 2, 2, 1, 0], groups, n_classes=3)
-    >>> counts
+    >>> (counts := LabelProportions().observe([0, 2, 2, 1, 0], groups, n_classes=3))
     tensor([[1, 0, 2],
             [1, 1, 0]])
     >>> LabelProportions().log_likelihood(torch.zeros(5, 3), groups, counts).exp()
@@ -126,16 +124,14 @@ class LabelProportions(Aggregate):
             return [Part("two_classes", everything)]
         if segments.uniform_size is not None and segments.uniform_size <= LARGEST_PERMANENT <= log2(self.max_states):
             return [Part("permanents", everything)]
-        fit = _n_states(z) <= self.max_states
+        fit, few = _n_states(z) <= self.max_states, (z > 0).sum(1) <= 2
         small = (segments.sizes <= LARGEST_PERMANENT) & fit
-        few = (z > 0).sum(1) <= 2
-        parts = [Part("permanents", which) for which in split_by(segments.sizes, small)]
-        parts += [
-            Part("two_classes", everything[few & ~small]),
-            Part("count_states", everything[fit & ~(small | few)]),
-            Part("saddle_point", everything[~(fit | few)]),
-        ]
-        return drop_empty(parts)
+        return make_parts(
+            ("permanents", small, segments.sizes),
+            ("two_classes", few & ~small, None),
+            ("count_states", fit & ~(small | few), None),
+            ("saddle_point", ~(fit | few), None),
+        )
 
 
 def _n_states(counts: Tensor) -> Tensor:
@@ -146,7 +142,12 @@ def _n_states(counts: Tensor) -> Tensor:
 def _infer_part(part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return likelihood and posterior of the groups of one part."""
     if part.method == "permanents":
-        return _infer_permanents(log_probs, segments, z)
+        # On a GPU, testing for underflow of the fast method would synchronise.
+        sum_permanents = _sum_permanents_in_log_space if log_probs.is_cuda else _sum_permanents
+        log_total, posterior = sum_permanents(log_probs, segments, z)
+        # A permanent counts each label vector once for each order of equal labels.
+        orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
+        return log_total - orders, posterior
     log_probs = log_softmax(log_probs.double())  # rounding errors of many members would accumulate
     if part.method == "two_classes":
         return _infer_two_classes(log_probs, segments, z)
@@ -165,15 +166,6 @@ def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tupl
     log_likelihood, yes = infer_two_counts(log_no, log_yes, segments, counts[:, 0])
     shares = torch.stack([yes, 1 - yes], 1)
     return log_likelihood, torch.zeros_like(log_probs, dtype=shares.dtype).scatter_(1, segments.expand(classes), shares)
-
-
-def _infer_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-    # On a GPU, testing for underflow of the fast method would synchronise.
-    sum_permanents = _sum_permanents_in_log_space if log_probs.is_cuda else _sum_permanents
-    log_total, posterior = sum_permanents(log_probs, segments, z)
-    # A permanent counts each label vector once for each order of equal labels.
-    orders = _log_factorials(z.device).index_select(0, z.view(-1)).view_as(z).sum(1)
-    return log_total - orders, posterior
 
 
 def _sum_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from unbag._kernels.segments import Segments
 from unbag._utils.checks import as_tensor, describe, raise_if_any
-from unbag.aggregates.base import Aggregate, check_labels
+from unbag.aggregates.base import Aggregate, Wording, check_labels
 from unbag.aggregates.counts import check_statements
 from unbag.aggregates.published_counts import PublishedCounts
-from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group, read_with_columns
 from unbag.data.groups import Groups
 from unbag.published import FIELDS, exact, log_weight, unknown, with_names

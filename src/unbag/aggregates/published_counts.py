@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
-from math import lgamma, prod
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from unbag._kernels.boxes import boxes
 from unbag._kernels.count_messages import infer_counts_by_messages, move_into_bounds
 from unbag._kernels.count_paths import sum_paths
 from unbag._kernels.count_states import infer_weighted_states
 from unbag._kernels.lattice import safe_total
 from unbag._kernels.logspace import log_softmax
 from unbag._kernels.moment_matching import normal_log_likelihood
+from unbag._kernels.poisson_binomial import infer_weighted_counts
 from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
-from unbag._kernels.weighted_counts import infer_weighted_counts
 from unbag._utils.checks import check_choice
-from unbag.aggregates.base import Aggregate
-from unbag.aggregates.count_methods import Part, Plan, drop_empty, infer_parts, raise_if_out_of_reach, split_by
+from unbag.aggregates.base import Aggregate, Wording
+from unbag.aggregates.count_methods import Part, Plan, infer_parts, make_parts, raise_if_out_of_reach
 from unbag.aggregates.counts import check_statements, n_missing
 from unbag.aggregates.label_proportions import LabelProportions
-from unbag.aggregates.traits import Wording
 from unbag.data.alignment import read_per_group
 from unbag.data.groups import Groups
 from unbag.noise import KINDS, Noise, read_noise
@@ -230,20 +228,21 @@ class PublishedCounts(Aggregate):
         return total.minimum(weights.amax(2).sum(1)), move_into_bounds(posterior, segments, weights)
 
     def _parts(self, segments: Segments, z: Tensor) -> list[Part]:
-        everything = torch.arange(len(segments), device=z.device)
         known = _are_exact(z)
-        parts = [Part("counts", everything[known])]
+        size_range = segments.sizes.double().log2().ceil()  # limits padding to a factor of two
         if self.method == "normal" or z.shape[1] == 2:
             method = "normal" if self.method == "normal" else "two_classes"
-            parts += [Part(method, which) for which in _by_size(segments.sizes, ~known)]
-            return drop_empty(parts)
+            return make_parts(("counts", known, None), (method, ~known, size_range))
         states, sets = n_states(z, segments.sizes), 3.0**segments.sizes
         in_sets = ~known & (segments.sizes <= MOST_IN_SETS) & (sets <= self.max_states) & (sets < states)
         in_states = ~known & ~in_sets & (states <= self.max_states)
-        parts += [Part("subsets", which) for which in split_by(segments.sizes, in_sets)]
-        parts += _boxes(z, segments.sizes, everything[in_states], self.max_states)
-        parts += [Part("normal", which) for which in _by_size(segments.sizes, ~(known | in_sets | in_states))]
-        return drop_empty(parts)
+        parts = make_parts(("counts", known, None), ("subsets", in_sets, segments.sizes))
+        which = in_states.nonzero().flatten()
+        if len(which):
+            ordered = z[which][..., HIGH].long().sort(1).values
+            for inside, largest, _ in boxes(ordered, int(segments.sizes[which].max())):
+                parts.append(Part("count_states", which[inside], largest[::-1]))
+        return parts + make_parts(("normal", ~(known | in_sets | in_states), size_range))
 
 
 def _are_exact(z: Tensor) -> Tensor:
@@ -258,39 +257,9 @@ def n_states(z: Tensor, sizes: Tensor) -> Tensor:
     return (z[..., HIGH] + 1).prod(1).minimum(log_simplex.exp())
 
 
-def n_count_vectors(largest: tuple[int, ...], m: int) -> float:
-    """Return an upper bound of the number of count vectors of ``m`` members with these largest counts."""
-    k = len(largest)
-    log_simplex = lgamma(m + k + 1) - lgamma(m + 1) - lgamma(k + 1)
-    return min(prod(count + 1 for count in largest), 2.0 ** min(log_simplex / 0.693, 1000))
-
-
 def log_weights(z: Tensor, most: int) -> Tensor:
     """Return the log-likelihood of statements for counts from 0 to ``most``: (groups, classes, counts)."""
     return log_weight(z[:, :, None], torch.arange(most + 1, device=z.device))
-
-
-def round_up(counts: Tensor) -> Tensor:
-    """Round counts above 4 up to one of 6, 8, 12, 16, 24, 32, ..."""
-    step = 2.0 ** (counts.clamp_min(4).double().sub(0.5).log2().floor() - 1)
-    return torch.where(counts <= 4, counts, ((counts / step).ceil() * step).long())
-
-
-def _by_size(sizes: Tensor, chosen: Tensor) -> list[Tensor]:
-    """Divide groups by the logarithm of their size, which limits padding to a factor of two."""
-    return list(split_by(sizes.double().log2().ceil().long(), chosen))
-
-
-def _boxes(z: Tensor, sizes: Tensor, which: Tensor, max_states: int) -> Iterator[Part]:
-    """Divide groups into parts with similar largest counts, which are computed together."""
-    ordered = z[which][..., HIGH].long().sort(1, descending=True).values
-    boxes, box_of_group = round_up(ordered).unique(dim=0, return_inverse=True)
-    for number, box in enumerate(boxes.tolist()):
-        inside = box_of_group == number
-        largest = tuple(count for count in box if count)
-        if n_count_vectors(largest, int(sizes[which[inside]].max())) > max_states:
-            largest = tuple(count for count in ordered[inside].amax(0).tolist() if count)
-        yield Part("count_states", which[inside], largest)
 
 
 def _infer_two_classes(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:

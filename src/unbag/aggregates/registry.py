@@ -10,16 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from unbag.aggregates.base import Aggregate
-from unbag.aggregates.counting import AtLeast, CountOf, Majority
+from unbag.aggregates.comparisons import PairwiseSimilarity, TripletComparison
+from unbag.aggregates.counting import AtLeast, CountOf, Majority, MultipleInstance
 from unbag.aggregates.label_proportions import LabelProportions
-from unbag.aggregates.multiple_instance import MultipleInstance
 from unbag.aggregates.noisy import Noisy
-from unbag.aggregates.ordinal_rank import OrdinalRank
-from unbag.aggregates.ordinal_triplet import OrdinalTriplet
-from unbag.aggregates.pairwise import PairwiseSimilarity
+from unbag.aggregates.ordinal import OrdinalRank, OrdinalTriplet
 from unbag.aggregates.possible_members import PossibleMembers
 from unbag.aggregates.published_counts import PublishedCounts
-from unbag.aggregates.triplet import TripletComparison
 
 AGGREGATES: dict[str, type[Aggregate]] = {
     kind.name: kind
