@@ -23,7 +23,7 @@ from unbag import (
 )
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import find_interchangeable_counts
-from unbag.diagnostics.duplicates import find_near_duplicates
+from unbag.diagnostics.rows import find_near_duplicates
 from unbag.report import render, summarise
 
 

@@ -95,5 +95,5 @@ def test_packages_are_found_by_their_entry_points(monkeypatch):
 
 
 def test_stages_are_checked():
-    with pytest.raises(ValueError, match="stage must be one of 'observations', 'rows', 'fit'; got 'later'"):
+    with pytest.raises(ValueError, match="stage must be one of 'observations', 'rows', 'fit', got 'later'"):
         register_check("later")

@@ -1,6 +1,5 @@
 """Checks of data before a fit and of models after it; see :mod:`unbag.diagnostics.registry`."""
 
-from unbag.diagnostics import duplicates as duplicates
 from unbag.diagnostics import fitted as fitted
 from unbag.diagnostics import leakage as leakage
 from unbag.diagnostics import observations as observations

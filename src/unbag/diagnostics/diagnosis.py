@@ -20,19 +20,13 @@ from unbag.diagnostics.registry import Context, run_checks
 from unbag.training.group_subsets import excerpt
 
 
-def read_table(X: Any) -> Tensor:
-    """Return rows as numbers; NaN where a value is missing."""
-    return torch.from_numpy(np.array(X.cpu() if isinstance(X, Tensor) else X, dtype=np.float64))
-
-
 def diagnose_rows(context: Context, X: Rows) -> list[Finding]:
     """Run the checks of rows, of an excerpt if these are sparse or on disk; labels of rows alone have none."""
     if all(context.labels) and context.labels:
         return []
     table, sets = excerpt(X, context.sets)
-    whole = len(table) == len(X)
     n_groups = context.n_groups or sum(len(s.groups) for s in context.sets)
-    subjects = context.subjects if whole else None
+    subjects = context.subjects if len(table) == len(X) else None
     return run_checks("rows", replace(context, X=table.double(), sets=sets, n_groups=n_groups, subjects=subjects))
 
 
@@ -71,4 +65,8 @@ def diagnose(
     if sampling is not None:
         weights_by_answer(sampling, s.z)  # an error here, as in a fit
     context = Context([s.counting()], list(range(n_classes)), sampling=[sampling])
-    return run_checks("observations", context) + ([] if X is None else diagnose_rows(context, read_table(X)))
+    findings = run_checks("observations", context)
+    if X is not None:
+        rows = np.array(X.cpu() if isinstance(X, Tensor) else X, dtype=np.float64)
+        findings += diagnose_rows(context, torch.from_numpy(rows))
+    return findings

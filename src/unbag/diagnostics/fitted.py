@@ -5,44 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Any
 
-import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from unbag._kernels.segments import Segments
 from unbag._utils.findings import Finding, UnbagWarning
 from unbag._utils.problems import list_some
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import has_counts
 from unbag.diagnostics.observations import find_classes
-from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
+from unbag.diagnostics.registry import Context, register_check
 from unbag.learners.constant import fit_null_model
-from unbag.published import HIGH, LOW, SCALE, estimate
+from unbag.noise import KINDS
+from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, estimate
 
 FEW_TO_JUDGE = 40
 """Up to so many held-out groups, an estimate of accuracy is rough."""
 MAX_HALF_WIDTH = 0.1
 """Half-width of its interval above which an estimate of accuracy is rough."""
-MIN_VARIANCE = 1e-9
-"""Expected squared deviation of the counts of a group below which rounding errors prevail."""
 CHANCE = 0.01
 """Probability that any group is named although all counts are right."""
-MAX_ERRORS, MAX_LOSS_ERRORS = 5, 3
-"""Standard errors by which counts vary too much, and by which groups are explained worse than by a constant."""
-MAX_LOSS = 1.0
-"""Loss of log-likelihood per group, against a constant prediction, that needs no test."""
-MAX_NAMED = 5
-NUMBERS_AT_ONCE = 2**22
-STEP = 0.02
-"""Relative step of the difference quotient by the log-odds of a class."""
-MAX_WIDTH = 2.0
+DISPERSION_CHANCE, MIN_DISPERSION, MIN_GROUPS = 1e-4, 1.1, 10
+"""Probability that chance alone makes counts vary too much, the smallest such variation, and number of groups."""
+MAX_LOSS_ERRORS, MAX_LOSS = 3, 1.0
+"""Standard errors by which groups may be explained worse than by a constant; a larger loss per group needs no test."""
+MEDIAN_SQUARE = 0.455
+"""Median of a squared normal number, in parts of its expectation."""
+MAX_WIDTH = 3.0
 """The middle of an interval stands for the count if the interval is at most this number of standard deviations wide."""
-APPROXIMATE = ("normal", "messages")
-"""Methods of published counts whose likelihood is an approximation."""
-TILTS = torch.logspace(-2, 1.2, 40, dtype=torch.float64)
+MAX_NAMED = 5
 
 
 class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
@@ -71,31 +63,33 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """Observed less expected counts, and their moments if members are independent given their features."""
+    """Observed less expected counts, and their variance if members are independent given their features."""
 
-    difference: Tensor  # (groups, k)
-    squared: Tensor
-    """Its squared length, (groups,); for published counts its expectation given what was published; NaN if unknown."""
-    variance: Tensor  # of each count, (groups, k)
-    square: Tensor  # expectation of the squared length, (groups,)
-    square_variance: Tensor  # of the squared length, (groups,)
-    uncertainty: Tensor  # variance of the expected counts, because the model was estimated, (groups, k)
-
-    @property
-    def inflation(self) -> Tensor:
-        """How many times the squared length is what chance alone makes it, because the model was estimated."""
-        return 1 + self.uncertainty.sum(1) / self.square.clamp(min=1e-300)
+    difference: Tensor
+    """Of the published values if counts were published, shape ``(groups, k)`` like all others."""
+    variance: Tensor
+    uncertainty: Tensor
+    """Variance of the expected counts, because the model was estimated."""
+    added: Tensor
+    """Variance of published values given the counts; NaN where it is unknown."""
 
     @property
     def ratio(self) -> Tensor:
-        """The squared length over its expectation, (groups,)."""
-        return self.squared / (self.square * self.inflation).clamp(min=1e-300)
+        """The squared length of the difference over its expectation, (groups,)."""
+        return self.difference.square().sum(1) / (self.variance + self.uncertainty + self.added).sum(1).clamp(1e-300)
 
     def dispersion(self, which: Tensor) -> tuple[float, float]:
-        """Return the mean ratio of the chosen groups, weighted by their precision, and its standard error."""
-        weights = self.square[which].square() / self.square_variance[which].clamp(min=1e-300)
-        total = weights.sum().clamp(min=1e-300)
-        return float(weights @ self.ratio[which] / total), float(total.rsqrt())
+        """Return the mean ratio of the chosen groups, weighted by their precision, and its standard error.
+
+        The error is that of the observed ratios: theoretical variances assume that members are independent.
+        """
+        ratio, of_counts = self.ratio[which], self.variance[which].sum(1)
+        total = of_counts + self.added[which].sum(1)
+        # The variance of a squared length is about that of a Poisson number, and of a squared normal number.
+        weights = of_counts * total / (of_counts + 2 * total.square()).clamp(1e-300)
+        weights /= weights.sum().clamp(1e-300)
+        mean = weights @ ratio
+        return float(mean), float((weights * (ratio - mean)).norm())
 
 
 @register_check("fit")
@@ -123,12 +117,13 @@ def check_counts(context: Context) -> Iterator[Finding]:
         if not has_counts(s) or s.groups.max_size == 1 or len(held_out.by_fold) < 2:
             continue
         deviations = compute_deviations(held_out)
+        known = deviations.added.isfinite().all(1) & (deviations.variance.sum(1) > 1e-9)  # else rounding errors prevail
         if s.aggregate.outcome == "class_counts":
-            wrong = find_improbable_groups(held_out, deviations)
-            yield from _find_wrong_counts(context, s, deviations, wrong)
-            yield from _find_overdispersion(deviations, ~wrong)
-        else:
-            yield from _find_overdispersion(deviations, deviations.squared.isfinite(), "at least ")
+            wrong = find_improbable_groups(s, deviations)
+            yield from _name_groups(context, s, deviations, wrong)
+            known &= ~wrong
+        # Published counts hide a part of the variation.
+        yield from _find_overdispersion(deviations, known, "" if s.aggregate.outcome == "class_counts" else "at least ")
 
 
 @register_check("fit")
@@ -161,12 +156,12 @@ def check_predicted_classes(context: Context) -> Iterator[Finding]:
             never &= find_classes(s)
     if names := [repr(context.classes[n]) for n in never.nonzero().flatten().tolist()]:
         verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
-        share, shown = float(probs.mean(0)[never].sum()), list_some(names, MAX_LISTED, str)
         yield Finding(
             "never_predicted",
-            f"{shown} {verb} never predicted: {share:.2%} of the rows are expected to be of {them}, but in each of "
-            f"{len(probs):,} rows another class is more likely; rank rows by predict_proba, or choose a threshold for "
-            "it, and judge the model by sensitivity and precision in place of accuracy",
+            f"{list_some(names, form=str)} {verb} never predicted: {float(probs.mean(0)[never].sum()):.2%} of the rows "
+            f"are expected to be of {them}, but in each of {len(probs):,} rows another class is more likely; rank rows "
+            "by predict_proba, or choose a threshold for it, and judge the model by sensitivity and precision in place "
+            "of accuracy",
         )
 
 
@@ -199,116 +194,49 @@ def check_estimate(context: Context) -> Iterator[Finding]:
 
 def compute_deviations(held_out: HeldOut) -> Deviations:
     """Compare observed counts with those expected of independent members."""
-    s, groups, probs = held_out.observations, held_out.observations.groups, held_out.log_probs.double().exp()
-    expected = groups.segments.sum(probs)
-    total = probs.square().sum(1, keepdim=True)
-    length = 1 - 2 * probs + total  # of the difference of one member, squared, if it is of a class
-    # The variance of a squared sum of independent vectors, whose covariance is diag(p) - p p'.
-    fourth = (probs * length.square()).sum(1)
-    of_member = probs.square().sum(1) - 2 * probs.pow(3).sum(1) + total[:, 0].square()
-    per_member = fourth - (1 - total[:, 0]).square() - 2 * of_member
-    uncertainty = torch.zeros_like(expected)
+    s, segments, probs = held_out.observations, held_out.observations.groups.segments, held_out.log_probs.double().exp()
+    expected, variance = segments.sum(probs), segments.sum(probs * (1 - probs))
+    uncertainty, added = torch.zeros_like(expected), torch.zeros_like(expected)
     if len(held_out.by_fold) > 1:  # the jackknife, which leaves out a fold at a time
-        of_folds = torch.stack([groups.segments.sum(fold.double().exp()) for fold in held_out.by_fold])
+        of_folds = torch.stack([segments.sum(fold.double().exp()) for fold in held_out.by_fold])
         uncertainty = (len(of_folds) - 1) * of_folds.var(0, correction=0)
-    variance = groups.segments.sum(probs * (1 - probs))
     if s.aggregate.outcome == "class_counts":
-        difference = s.checked.double() - expected
-        squared = difference.square().sum(1)
-    else:
-        difference, squared = _expect_deviations(s, held_out.log_probs.double(), variance)
-    return Deviations(
-        difference=difference,
-        squared=squared,
-        variance=variance,
-        square=groups.segments.sum(1 - total[:, 0]),
-        square_variance=groups.segments.sum(per_member) + 2 * _sum_squared_covariances(probs, groups.segments),
-        uncertainty=uncertainty,
-    )
+        return Deviations(s.checked.double() - expected, variance, uncertainty, added)
+    z = s.checked
+    for kind in KINDS.values():
+        of_kind = z[..., NOISE] == kind.code
+        added[of_kind] = kind.variance(z[..., SCALE][of_kind])
+    # Of a rounded value, as Sheppard's correction has it; a wider interval hides how far the count is from its middle.
+    width = z[..., HIGH] - z[..., LOW] + 1
+    narrow = width <= MAX_WIDTH * variance.sqrt()
+    rounding = torch.where(narrow | (width <= 1), (width.square() - 1) / 12, torch.nan)
+    added = torch.where(z[..., NOISE] > 0, added, rounding) + z[..., MISSING]
+    return Deviations(estimate(z) - z[..., MISSING] - expected, variance, uncertainty, added)
 
 
-def _expect_deviations(s: Observations, log_probs: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the expected difference and its expected squared length, given what was published of the counts.
-
-    Under the model, the expectation of the squared length is that of exact counts, and its variance is at most theirs.
-    Derivatives of the log-likelihood by the log-odds of a class in a group are the expected difference, and the change
-    of the variance; the second one is a difference quotient, for which approximate likelihoods are not precise enough;
-    there, the middle of narrow intervals stands for the count, less the variance that rounding adds.
-    """
-    aggregate: Any = s.aggregate  # of published counts, which has a plan
-    methods = aggregate.plan(s.groups, s.checked).methods
-    exact = torch.tensor([method not in APPROXIMATE for method in methods])
-    width = s.checked[..., HIGH] - s.checked[..., LOW] + 1
-    difference = estimate(s.checked) - s.groups.segments.sum(log_probs.exp())
-    narrow = ((width <= MAX_WIDTH * variance.sqrt()) & (s.checked[..., SCALE] == 0)).all(1)
-    squared = (difference.square() - (width.square() - 1) / 12).sum(1).where(narrow, torch.nan)
-    which = exact.nonzero().flatten()
-    if len(which) == 0:
-        return difference, squared
-    members, segments = s.groups.segments.take(which)
-    log_probs, variance, z = log_probs[members], variance[which], s.checked[which]
-
-    def subtract(logits: Tensor) -> Tensor:
-        return segments.sum(aggregate.checked_evidence(logits, segments, z).posterior - logits.exp())
-
-    difference[which] = at_zero = subtract(log_probs)
-    squared[which] = at_zero.square().sum(1)
-    for place, column in enumerate(torch.eye(variance.shape[1], dtype=torch.float64)):
-        step = STEP / variance[:, place].clamp(min=1).sqrt()  # small beside the standard deviation of the counts
-        tilt = segments.expand(step)[:, None] * column
-        up, down = (subtract((log_probs + sign * tilt).log_softmax(1))[:, place] for sign in (1, -1))
-        squared[which] += (up - down) / (2 * step) + variance[:, place]
-    return difference, squared
-
-
-def _sum_squared_covariances(probs: Tensor, segments: Segments) -> Tensor:
-    """Return the sum of the squared entries of the covariance matrix of the counts of each group, (groups,)."""
-    k = probs.shape[1]
-    covariances = probs.new_empty(len(segments))
-    for size in segments.sizes.unique().tolist():
-        which = (segments.sizes == size).nonzero().flatten()
-        for part in which.split(max(1, NUMBERS_AT_ONCE // (k * max(k, size)))):
-            of_group = probs[segments.take(part)[0]].view(len(part), size, k)
-            covariance = torch.diag_embed(of_group.sum(1)) - of_group.mT @ of_group
-            covariances[part] = covariance.square().sum((1, 2))
-    return covariances
-
-
-def find_improbable_groups(held_out: HeldOut, deviations: Deviations) -> Tensor:
+def find_improbable_groups(s: Observations, deviations: Deviations) -> Tensor:
     """Return which groups have counts that the model rules out, more than it does those of other groups, (groups,).
 
-    Chernoff's bound on the probability of such a deviation, with the exponent divided by how many times the squares of
-    an ordinary group exceed their expectation, and Bonferroni's correction.
+    The exponent of a bound on the probability of such a deviation is divided by how many times the squares of an
+    ordinary group exceed their expectation; Bonferroni's correction accounts for the number of counts.
     """
-    from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
-
-    freedom = (2 * deviations.square.square() / deviations.square_variance.clamp(min=1e-300)).clamp(min=1).numpy()
-    usual = max(1.0, float(np.median(deviations.ratio.numpy() * freedom / chi2.median(freedom))))
-    factor = usual * deviations.inflation
-    limit = log(2 * deviations.difference.numel() / CHANCE)
-    far = deviations.difference.square() > 9 * factor[:, None] * deviations.variance  # others are within the bound
-    wrong = torch.zeros(len(factor), dtype=torch.bool)
-    candidates = far.any(1).nonzero().flatten()
-    if len(candidates):
-        members, segments = held_out.observations.groups.segments.take(candidates)
-        probs = held_out.log_probs[members].double().exp()
-        exponents = chernoff_exponents(probs, segments, deviations.difference[candidates])
-        wrong[candidates] = (exponents / factor[candidates, None] > limit).any(1)
-    return wrong
+    usual = (deviations.ratio.median() / MEDIAN_SQUARE).clamp(min=1)
+    factor = usual * (1 + deviations.uncertainty.sum(1) / deviations.variance.sum(1).clamp(min=1e-300))
+    exponents = bound_exponents(deviations, s.groups.sizes)
+    return (exponents / factor[:, None] > log(2 * exponents.numel() / CHANCE)).any(1)
 
 
-def chernoff_exponents(probs: Tensor, segments: Segments, difference: Tensor) -> Tensor:
-    """Return the largest exponent of a bound exp(-exponent) on the probability of such deviations, (groups, k)."""
-    best = torch.zeros_like(difference)
-    sign = segments.expand(difference.sign())
-    for tilt in TILTS.tolist():
-        # The logarithm of the moment generating function of a member less its expectation.
-        log_moments = torch.log1p(probs * torch.expm1(sign * tilt)) - sign * tilt * probs
-        best = torch.maximum(best, tilt * difference.abs() - segments.sum(log_moments))
-    return best
+def bound_exponents(deviations: Deviations, sizes: Tensor) -> Tensor:
+    """Return the exponents of bounds ``exp(-exponent)`` on the probability of such deviations, (groups, k).
+
+    Bennett's inequality is sharp for rare classes, and Hoeffding's for frequent ones.
+    """
+    difference, variance = deviations.difference.abs(), deviations.variance.clamp(min=1e-300)
+    u = difference / variance
+    return torch.maximum(variance * ((1 + u) * u.log1p() - u), 2 * difference.square() / sizes[:, None])
 
 
-def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations, wrong: Tensor) -> Iterator[Finding]:
+def _name_groups(context: Context, s: Observations, deviations: Deviations, wrong: Tensor) -> Iterator[Finding]:
     n, groups = int(wrong.sum()), s.groups
     if n == 0:
         return
@@ -332,16 +260,17 @@ def _find_wrong_counts(context: Context, s: Observations, deviations: Deviations
     )
 
 
-def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str = "") -> Iterator[Finding]:
-    # Published counts hide a part of the variation: the ratio is a lower bound, as at_least states.
-    which = which & (deviations.square > MIN_VARIANCE)
-    if not bool(which.any()):
+def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str) -> Iterator[Finding]:
+    from scipy.stats import t  # noqa: PLC0415 (slow to import)
+
+    if (n := int(which.sum())) < MIN_GROUPS:
         return
     dispersion, error = deviations.dispersion(which)
-    if dispersion > 1 + MAX_ERRORS * error:
+    # The standard error grows with the variation itself, that of its logarithm does not.
+    if dispersion > MIN_DISPERSION and log(dispersion) > t.isf(DISPERSION_CHANCE, n - 1) * error / dispersion:
         yield Finding(
             "overdispersion",
-            f"held-out counts vary {at_least}{dispersion:.2g} times as much as those of independent members, where 1 ± "
-            f"{error:.2g} is expected: members of a group have more in common than the features show, and "
-            "probabilities of groups are too certain; add a feature for what they share, or rely on rankings only",
+            f"held-out counts vary {at_least}{dispersion:.2g} ± {error:.2g} times as much as those of independent members: "
+            "members of a group have more in common than the features show, and probabilities of groups are too "
+            "certain; add a feature for what they share, or rely on rankings only",
         )

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from unbag._utils.findings import Finding
-from unbag._utils.problems import list_some
+from unbag._utils.problems import NAMED, list_some
 from unbag.aggregates.counts import n_missing
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import count_differences, find_symmetry, has_counts, is_uncertain
 from unbag.data.groups import Groups
-from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
+from unbag.diagnostics.registry import Context, register_check
 from unbag.diagnostics.sampling import find_unlikely_answers
 from unbag.published import HIGH, NOISE
 
@@ -25,45 +25,9 @@ Groups of m random rows have about 1 / sqrt(m), so that only groups of ten thous
 MIN_INFORMATION = 0.01
 """Share of the information of a label below which observations contain little: counts of two classes in groups of a
 thousand, or bags of a hundred that are positive as often as negative."""
-
-
-def describe_observations(s: Observations) -> Iterator[Finding]:
-    """Yield what the observations of one set do not identify, apart from the names of classes."""
-    aggregate, groups, n_classes = s.aggregate, s.groups, s.n_classes
-    if len(groups) == 1:
-        message = (
-            f"there is only 1 group, of {groups.max_size} rows, and no other to compare it with; collect more groups"
-        )
-        yield Finding("single_group", message, fatal=True)
-    elif (label := find_explaining_class(s)) is not None:
-        yield Finding(
-            "one_class_explains_all",
-            f"a model that predicts class {label} for every row explains all {len(groups)} observations, "
-            "so that nothing else can be learned from them",
-            fatal=True,
-        )
-    elif aggregate.outcome == "class_counts":
-        yield from _find_few_directions(s.checked)
-    else:
-        yield from _find_same_observations(s.z)
-        yield from _find_few_groups(groups, n_classes)
-
-
-def find_explaining_class(s: Observations) -> int | None:
-    """Return a class that explains all observations if every row is of it."""
-    # If all members have the same label, groups of one size give one observation: one of each size is enough.
-    sizes, which = s.groups.sizes.unique(return_inverse=True)
-    one_of_each = Groups.from_sizes(sizes)
-    for label in range(s.n_classes):
-        if s.aggregate.outcome == "published_counts":
-            z = s.checked
-            explained = not z[..., NOISE].any() and bool((z[:, label, HIGH] >= s.groups.sizes + n_missing(z)).all())
-        else:
-            seen = s.aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, s.n_classes)
-            explained = torch.equal(s.aggregate.check(seen, one_of_each, s.n_classes)[which], s.checked)
-        if explained:
-            return label
-    return None
+MIN_SIZE_EFFECT, SIZE_ERRORS, MIN_GROUPS = 0.1, 5.0, 10
+"""Difference between the share of a class among rows and its mean over groups, its standard errors, and minimum number
+of groups."""
 
 
 @register_check("observations")
@@ -72,7 +36,7 @@ def check_observations(context: Context) -> Iterator[Finding]:
     for number, s in enumerate(context.sets):
         if context.labels and context.labels[number]:
             continue
-        findings = list(describe_observations(s))
+        findings = list(_describe_differences(s))
         if not any(f.fatal for f in findings):
             findings += _find_little_information(s)
             if context.sampling_of(number) is None:
@@ -96,8 +60,8 @@ def check_symmetry(context: Context) -> Iterator[Finding]:
     if symmetry == "any" and counted and k > 1:
         symmetry = (tuple(range(k)),)
     if isinstance(symmetry, tuple):
-        sentences = [_describe_interchangeable(context, counted, block) for block in symmetry[:MAX_LISTED]]
-        more = f"; and {len(symmetry) - MAX_LISTED} more sets of classes" if len(symmetry) > MAX_LISTED else ""
+        sentences = [_describe_interchangeable(context, counted, block) for block in symmetry[:NAMED]]
+        more = f"; and {len(symmetry) - NAMED} more sets of classes" if len(symmetry) > NAMED else ""
         yield Finding("interchangeable_classes", f"{'; '.join(sentences)}{more}; {advice}")
     elif symmetry == "any":
         message = f"{kinds} identifies which rows are alike, but not which of the {k} classes they are: {advice}"
@@ -119,33 +83,88 @@ def check_rows_of_groups(context: Context) -> Iterator[Finding]:
         yield Finding("rows_without_group", message)
 
 
+@register_check("observations")
+def check_size_dependence(context: Context) -> Iterator[Finding]:
+    """Yield classes whose share depends on the size of the group."""
+    for s in context.sets:
+        if s.aggregate.outcome != "class_counts" or s.groups.uniform_size is not None or len(s.groups) < MIN_GROUPS:
+            continue
+        sizes = s.groups.sizes.double()[:, None]
+        shares = s.checked.double() / sizes
+        of_rows, of_groups = s.checked.double().sum(0) / sizes.sum(), shares.mean(0)
+        influence = (sizes / sizes.mean() * (shares - of_rows)) - (shares - of_groups)
+        error = influence.std(0) / len(shares) ** 0.5
+        difference = (of_rows - of_groups).abs()
+        label = int(difference.argmax())
+        if difference[label] > max(MIN_SIZE_EFFECT, SIZE_ERRORS * float(error[label])):
+            yield Finding(
+                "size_dependent_shares",
+                f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} "
+                "of the rows of an average group: its share depends on the size of the group, and an estimate of "
+                "accuracy holds only for new rows with the same mixture of groups; add the size as a feature if it is "
+                "known of new rows",
+            )
+
+
 def find_classes(s: Observations) -> Tensor:
     """Return which classes may occur in groups whose counts were observed, (classes,)."""
     return (s.checked if s.aggregate.outcome == "class_counts" else s.checked[..., HIGH]).any(0)
 
 
-def _find_same_observations(z: Tensor) -> Iterator[Finding]:
-    if bool((z == z[0]).all()):
+def _describe_differences(s: Observations) -> Iterator[Finding]:
+    """Yield whether observations differ enough to identify the classes, apart from their names."""
+    n = len(s.groups)
+    if n == 1:
+        message = f"there is only 1 group, of {s.groups.max_size} rows, and no other to compare it with"
+        yield Finding("single_group", f"{message}; collect more groups", fatal=True)
+    elif (label := _find_explaining_class(s)) is not None:
         yield Finding(
-            "same_observations",
-            f"all {len(z)} observations are {z[0].tolist()}, so that groups cannot be compared with each other; "
-            "look for groups that were left out",
+            "one_class_explains_all",
+            f"a model that predicts class {label} for every row explains all {n} observations, so that nothing else "
+            "can be learned from them",
+            fatal=True,
         )
+    elif s.aggregate.outcome == "class_counts":
+        yield from _find_few_directions(s.checked)
+    else:
+        if bool((s.z == s.z[0]).all()):
+            yield Finding(
+                "same_observations",
+                f"all {n} observations are {s.z[0].tolist()}, so that groups cannot be compared with each other; "
+                "look for groups that were left out",
+            )
+        distinct = n if s.groups.uniform_size is None else len(s.groups.to_tuples().unique(dim=0))
+        if distinct < s.n_classes:
+            message = f"{distinct} different groups are too few to identify {s.n_classes} classes; collect more"
+            yield Finding("few_observations", message)
 
 
-def _find_few_groups(groups: Groups, n_classes: int) -> Iterator[Finding]:
-    distinct = len(groups) if groups.uniform_size is None else len(groups.to_tuples().unique(dim=0))
-    if distinct < n_classes:
-        yield Finding(
-            "few_observations", f"{distinct} different groups are too few to identify {n_classes} classes; collect more"
-        )
+def _find_explaining_class(s: Observations) -> int | None:
+    """Return a class that explains all observations if every row is of it."""
+    # If all members have the same label, groups of one size give one observation: one of each size is enough.
+    sizes, which = s.groups.sizes.unique(return_inverse=True)
+    one_of_each = Groups.from_sizes(sizes)
+    for label in range(s.n_classes):
+        if s.aggregate.outcome == "published_counts":
+            z = s.checked
+            explained = not z[..., NOISE].any() and bool((z[:, label, HIGH] >= s.groups.sizes + n_missing(z)).all())
+        else:
+            seen = s.aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, s.n_classes)
+            explained = torch.equal(s.aggregate.check(seen, one_of_each, s.n_classes)[which], s.checked)
+        if explained:
+            return label
+    return None
 
 
 def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
     """Yield in how many directions proportions vary; mixtures identify k classes if they vary in k - 1."""
     counts = counts[:, counts.any(0)]
-    correlations = _compute_correlations(counts.double())
-    n_groups, needed = len(counts), counts.shape[1] - 1
+    n_groups, k = counts.shape
+    # The canonical correlations between group and class, from 0 to 1, largest first, (k - 1,).
+    shares = counts.double() / counts.sum()
+    by_chance = shares.sum(1, keepdim=True) * shares.sum(0)  # if all groups were mixed alike: (groups, classes)
+    excess = (shares - by_chance) / by_chance.sqrt()
+    correlations = torch.linalg.eigvalsh(excess.mT @ excess).clamp(0, 1).sqrt().flip(0)[:-1]
     directions = int((correlations >= MIN_CORRELATION).sum())
     if directions == 0:
         yield Finding(
@@ -153,21 +172,13 @@ def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
             f"the proportions of all {n_groups} groups are nearly the same (correlation between group and class at "
             f"most {correlations[0]:.3f}), so that only the exact counts inside each group identify classes",
         )
-    elif directions < needed:
+    elif directions < k - 1:
         yield Finding(
             "few_observations",
-            f"the proportions of {n_groups} groups vary in {directions} of the {needed} directions that {needed + 1} "
-            f"classes need (the next correlation between group and class is {correlations[directions]:.3f}), so that "
-            "classes whose shares rise and fall together are hard to distinguish; collect groups with other shares",
+            f"the proportions of {n_groups} groups vary in {directions} of the {k - 1} directions that {k} classes "
+            f"need (the next correlation between group and class is {correlations[directions]:.3f}), so that classes "
+            "whose shares rise and fall together are hard to distinguish; collect groups with other shares",
         )
-
-
-def _compute_correlations(counts: Tensor) -> Tensor:
-    """Return the canonical correlations between group and class, from 0 to 1, largest first: (classes - 1,)."""
-    shares = counts / counts.sum()
-    by_chance = shares.sum(1, keepdim=True) * shares.sum(0)  # if all groups were mixed alike: (groups, classes)
-    excess = (shares - by_chance) / by_chance.sqrt()
-    return torch.linalg.eigvalsh(excess.mT @ excess).clamp(0, 1).sqrt().flip(0)[:-1]
 
 
 def _find_little_information(s: Observations) -> Iterator[Finding]:
@@ -184,7 +195,7 @@ def _find_little_information(s: Observations) -> Iterator[Finding]:
 def _find_missing_classes(context: Context, s: Observations) -> Iterator[Finding]:
     missing = ~find_classes(s)
     if bool(missing.any()):
-        names = list_some((context.classes[n] for n in missing.nonzero().flatten().tolist()), MAX_LISTED, str)
+        names = list_some((context.classes[n] for n in missing.nonzero().flatten().tolist()), form=str)
         yield Finding(
             "missing_classes",
             f"none of the {len(s.groups)} groups has a member of class {names}; the model can only learn the "
@@ -209,16 +220,10 @@ def _describe_interchangeable(context: Context, counted: list[Observations], blo
     both = f"{', '.join(names[:-1])} and {names[-1]}"
     if not counted:
         return f"the observations do not change if {both} are interchanged, so they cannot be told apart"
-    differences = [count_differences(counted[0], block[0], other) for other in block[1:]]
-    differ, n = max(differences)
+    differ, n = max(count_differences(counted[0], block[0], other) for other in block[1:])
     if differ == 0:
         return f"{both} have equal counts in every group, so they cannot be told apart"
+    reason = f"{both} have equal counts in {n - differ:,} of {n:,} groups in which they occur"
     if is_uncertain(counted[0]):
-        return (
-            f"the counts of {both} differ by no more than their noise or intervals explain, so they can hardly be told "
-            "apart"
-        )
-    return (
-        f"{both} have equal counts in {n - differ:,} of {n:,} groups in which they occur, so they can hardly be told "
-        "apart"
-    )
+        reason = f"the counts of {both} differ by no more than their noise or intervals explain"
+    return f"{reason}, so they can hardly be told apart"

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from unbag._utils import plugins
+from unbag._utils.checks import check_choice
 from unbag._utils.findings import Finding
 from unbag.aggregates.observations import Observations
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 
 Stage = Literal["observations", "rows", "fit"]
-STAGES = ("observations", "rows", "fit")
-MAX_LISTED = 5
-"""Number of names in a message at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +39,8 @@ class Context:
     class_shares: Tensor | None = None
     """Known shares of the classes, shape ``(classes,)``."""
     classes_named: bool = False
-    """Whether something besides the observations shows which class is which."""
     borders_known: bool = False
-    """Whether something besides the observations shows where ordered classes begin and end."""
+    """Whether something besides the observations shows which class is which, or where ordered classes begin and end."""
     n_rows: int | None = None
     n_groups: int | None = None
     """Number of all rows and groups, where sets and rows are an excerpt."""
@@ -57,8 +54,7 @@ class Context:
     """From ``"fit"`` on: for each set, log-probabilities of each membership by models that did not see its group, NaN
     where there are none."""
     fold_log_probs: Sequence[Sequence[Tensor]] = ()
-    """For each set, those of each membership by the models of each fold, whose differences show how uncertain they
-    are."""
+    """For each set, those by the models of each fold, whose differences show how uncertain they are."""
     sample_log_probs: Tensor | None = None
     """Log-probabilities of some rows by the fitted model."""
     folds: Sequence[Tensor] = ()
@@ -95,20 +91,15 @@ class Context:
 
 
 Check = Callable[[Context], Iterable[Finding]]
-CHECKS: dict[str, tuple[Stage, Check]] = {}
+CHECKS: dict[Check, Stage] = {}
 
 
 def register_check(stage: Stage) -> Callable[[Check], Check]:
-    """Register a function as a check of a stage.
-
-    Checks of ``"observations"`` and ``"rows"`` run before a fit, the latter if there are rows to look at; those of
-    ``"fit"`` run after it.
-    """
-    if stage not in STAGES:
-        raise ValueError(f"stage must be one of {', '.join(map(repr, STAGES))}; got {stage!r}")
+    """Register a function as a check of a stage; checks of ``"rows"`` run if there are rows to look at."""
+    check_choice("stage", stage, get_args(Stage))
 
     def register(check: Check) -> Check:
-        CHECKS[_key(check)] = (stage, check)
+        CHECKS[check] = stage
         return check
 
     return register
@@ -116,21 +107,17 @@ def register_check(stage: Stage) -> Callable[[Check], Check]:
 
 def unregister_check(check: Check) -> None:
     """Remove a check from the registry."""
-    del CHECKS[_key(check)]
+    del CHECKS[check]
 
 
 def run_checks(stage: Stage, context: Context) -> list[Finding]:
     """Return what all checks of a stage find, in the order in which they were registered."""
     for name in plugins.names(plugins.CHECKS):
         plugins.load(plugins.CHECKS, name)
-    return [finding for of_stage, check in list(CHECKS.values()) if of_stage == stage for finding in check(context)]
+    return [finding for check, of_stage in list(CHECKS.items()) if of_stage == stage for finding in check(context)]
 
 
 def raise_if_fatal(findings: Sequence[Finding], n_sets: int) -> None:
     """Raise an error if nothing can be learned; with several sets, one may contain what another lacks."""
     if n_sets == 1 and (fatal := [finding.message for finding in findings if finding.fatal]):
         raise ValueError(f"there is nothing to learn from these observations: {'; '.join(fatal)}")
-
-
-def _key(check: Check) -> str:
-    return f"{check.__module__}.{check.__qualname__}"

@@ -13,15 +13,14 @@ from unbag.aggregates import Aggregate
 from unbag.aggregates.observations import Observations
 from unbag.data.groups import Groups
 from unbag.data.weights import is_uniform_sampling
-from unbag.diagnostics.registry import MAX_LISTED, Context, register_check
+from unbag.diagnostics.registry import Context, register_check
 from unbag.learners.constant import fit_null_model
 
 MAX_ERRORS, MAX_POSSIBLE_ERRORS = 4.0, 6.0
 """Standard errors by which the frequency of an observation may deviate from what is expected, and is possible."""
-SIMILAR_SIZE = 0.5
+SIMILAR_SIZE, N_DISTRIBUTIONS = 0.5, 300
 """Classes are of similar size if at least this share of them would be as good in their place if all were equal: the
 inverse of the sum of squared shares, over the number of classes. Sizes by Zipf's law are."""
-N_DISTRIBUTIONS = 300
 MIN_ODDS_RATIO = 2.0
 """Odds of an observation that differ by less may come from a model that is a little off."""
 UNUSED = 0.05
@@ -38,31 +37,26 @@ def find_unlikely_answers(s: Observations) -> Iterator[Finding]:
     """Yield a finding if observations are more or less frequent than in groups of random rows."""
     if not _compares_rows(s):
         return
-    k, kind = s.n_classes, s.aggregate.wording
     share, n = _share_of_positive(s)
-    plausible = _expect_of_random(s.aggregate, _draw_distributions(k))
-    uniform, likely = float(plausible[0]), min(max(share, float(plausible.min())), float(plausible.max()))
+    plausible = _expect_of_random(s.aggregate, _draw_distributions(s.n_classes))
+    likely = min(max(share, float(plausible.min())), float(plausible.max()))
     nearest = float(_expect_of_random(s.aggregate, fit_null_model([s])[0][None])[0])
     impossible = _count_errors(share, nearest, n) > MAX_POSSIBLE_ERRORS
-    if not impossible and _count_errors(share, likely, n) <= MAX_ERRORS:
-        return
-    sentence = (
-        f"{share:.1%} of {len(s.groups):,} {kind.groups} have the observation 1, where rows drawn at random from {k} "
-        f"classes of similar size would have {uniform:.1%}"
-    )
-    if impossible:
-        sentence += (
-            f", and those from any classes whatever {'at least' if share < nearest else 'at most'} {nearest:.1%}"
+    if impossible or _count_errors(share, likely, n) > MAX_ERRORS:
+        bound = f", and those from any classes whatever {'at least' if share < nearest else 'at most'} {nearest:.1%}"
+        yield Finding(
+            "unlikely_answers",
+            f"{_describe_share(s, share)}, where rows drawn at random from {s.n_classes} classes of similar size would "
+            f"have {float(plausible[0]):.1%}{bound if impossible else ''}; {ADVICE}",
+            fatal=impossible and 0 < share < 1,  # if all observations are the same, no rate could undo it
         )
-    # If all observations are the same, no rate could undo it.
-    yield Finding("unlikely_answers", f"{sentence}; {ADVICE}", fatal=impossible and 0 < share < 1)
 
 
 @register_check("fit")
 def check_unexpected_answers(context: Context) -> Iterator[Finding]:
     """Yield a finding if a model expects another share of observations in groups of random rows than was observed."""
+    sample = context.sample_log_probs
     for number, s in enumerate(context.sets):
-        sample = context.sample_log_probs
         if sample is None or not _compares_rows(s) or is_uniform_sampling(context.sampling_of(number)):
             continue
         random = torch.Generator().manual_seed(0)
@@ -74,8 +68,8 @@ def check_unexpected_answers(context: Context) -> Iterator[Finding]:
         if _count_errors(share, expected, n) > MAX_ERRORS and max(odds) > MIN_ODDS_RATIO * min(odds):
             yield Finding(
                 "unexpected_answers",
-                f"{share:.1%} of {len(s.groups):,} {s.aggregate.wording.groups} have the observation 1, where the "
-                f"model expects it of {expected:.1%} of those whose rows are drawn at random; {ADVICE}",
+                f"{_describe_share(s, share)}, where the model expects it of {expected:.1%} of those whose rows are "
+                f"drawn at random; {ADVICE}",
             )
 
 
@@ -83,18 +77,18 @@ def check_unexpected_answers(context: Context) -> Iterator[Finding]:
 def check_unused_classes(context: Context) -> Iterator[Finding]:
     """Yield the classes that a model hardly expects of any row, if only comparisons show how frequent they are."""
     sample, k = context.sample_log_probs, len(context.classes)
-    if sample is None or not all(_compares_rows(s) for s in context.sets):
+    if sample is None or not all(map(_compares_rows, context.sets)):
         return
     used = sample.exp().mean(0)
     due = torch.full((k,), 1 / k, dtype=torch.float64) if context.class_shares is None else context.class_shares
     unused = (used < UNUSED * due).nonzero().flatten().tolist()
     if unused:
-        shown = list_some((context.classes[n] for n in unused), MAX_LISTED, str)
         rarest = int((used / due).argmin())
         known = "of classes of similar size" if context.class_shares is None else "known"
         yield Finding(
             "unused_classes",
-            f"the model uses {k - len(unused)} of {k} classes: it expects {shown} of hardly any row (class "
+            f"the model uses {k - len(unused)} of {k} classes: it expects "
+            f"{list_some((context.classes[n] for n in unused), form=str)} of hardly any row (class "
             f"{context.classes[rarest]} of {used[rarest]:.2%}, where the share {known} is {due[rarest]:.1%}); "
             "pass class_shares= or a few labelled rows; or groups were selected by their observation, which sampling= "
             "undoes",
@@ -102,9 +96,13 @@ def check_unused_classes(context: Context) -> Iterator[Finding]:
 
 
 def choose_rows(sets: Sequence[Observations]) -> Tensor:
-    """Return random rows of groups, whose predictions the checks of a fit look at."""
+    """Return random rows of groups, whose predictions the checks of a fit receive."""
     rows = torch.cat([s.groups.members for s in sets]).unique()
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MAX_ROWS].to(rows.device)]
+
+
+def _describe_share(s: Observations, share: float) -> str:
+    return f"{share:.1%} of {len(s.groups):,} {s.aggregate.wording.groups} have the observation 1"
 
 
 def _compares_rows(s: Observations) -> bool:

@@ -1,4 +1,4 @@
-"""Shift between training rows and new ones: means of columns that differ by more than groups let them."""
+"""Shift between training rows and new ones: means of columns that differ by more than groups explain."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from scipy.stats import norm
 from torch import Tensor
 
 from unbag._utils.findings import Finding
+from unbag._utils.problems import list_some
 from unbag.data.groups import Groups
 from unbag.data.row_source import SparseRows
 
-# Fewer than one false alarm in so many clean tables; and never below five standard errors.
-CHANCE = 0.01
-ERRORS = 5
-# In standard deviations of training rows; what is called a small effect.
-SMALL = 0.2
-MOST_NAMED = 5
+CHANCE, MIN_ERRORS = 0.01, 5
+"""Probability of a false alarm in a table, and standard errors by which means differ at least."""
+MIN_EFFECT = 0.2
+"""In standard deviations of training rows; what is called a small effect."""
 NUMBERS_AT_ONCE = 2**20
 
 STATISTICS = ("n", "mean", "variance", "design")
@@ -80,24 +79,23 @@ def describe_features(X: np.ndarray, groups: Sequence[Groups]) -> dict[str, list
 def find_shift(
     known: Mapping[str, Sequence[float]], new: Moments, names: Sequence[Any] | None = None
 ) -> Iterator[Finding]:
-    """Say which columns have another mean in new rows than in those that :func:`describe_features` has seen."""
+    """Yield which columns have another mean in new rows than in those that :func:`describe_features` has seen."""
     n, mean, variance, design = (np.array(known[name], dtype=float) for name in STATISTICS)
     comparable = (variance > 0) & (np.minimum(n, new.n) > 1)
     n, variance, n_new = (np.where(comparable, values, 1) for values in (n, variance, new.n))
     apart = np.where(comparable, (new.mean - mean) / np.sqrt(variance), 0)
     errors = np.abs(apart) / np.sqrt(design * (1 / n + new.variance / variance / n_new))
-    limit = max(ERRORS, float(norm.isf(CHANCE / (2 * len(mean)))))
-    shifted = np.flatnonzero((errors > limit) & (np.abs(apart) > SMALL))
-    if len(shifted) == 0:
-        return
-    worst = shifted[np.argsort(-np.abs(apart[shifted]), kind="stable")][:MOST_NAMED]
-    sentences = [
-        f"{place if names is None else names[place]} by {apart[place]:+.2g} ({errors[place]:.0f} standard errors)"
-        for place in worst.tolist()
-    ]
-    more = f" and {len(shifted) - len(worst):,} more" if len(shifted) > len(worst) else ""
-    yield Finding(
-        "shift",
-        f"the mean of {len(shifted):,} of {len(mean):,} columns differs between these {int(new.n.max()):,} rows and "
-        f"those of fit, in standard deviations: {', '.join(sentences)}{more}; the model has not seen rows like these",
-    )
+    limit = max(MIN_ERRORS, float(norm.isf(CHANCE / (2 * len(mean)))))
+    shifted = np.flatnonzero((errors > limit) & (np.abs(apart) > MIN_EFFECT))
+    if len(shifted):
+        worst = shifted[np.argsort(-np.abs(apart[shifted]), kind="stable")]
+        sentences = (
+            f"{place if names is None else names[place]} by {apart[place]:+.2g} ({errors[place]:.0f} standard errors)"
+            for place in worst.tolist()
+        )
+        yield Finding(
+            "shift",
+            f"the mean of {len(shifted):,} of {len(mean):,} columns differs between these {int(new.n.max()):,} rows "
+            f"and those of fit, in standard deviations: {list_some(sentences, form=str)}; the model has not seen rows "
+            "like these",
+        )

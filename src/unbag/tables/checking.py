@@ -19,11 +19,10 @@ from unbag.data.histograms import histogram_of_sizes
 from unbag.diagnostics import Context, diagnose_rows
 from unbag.diagnostics.leakage import (
     Column,
+    describe_odds,
     find_answer,
     find_group_id,
-    format_odds,
     is_constant_within,
-    is_unlikely,
     screen_columns,
 )
 from unbag.tables.disk import encode_in_memory, sample_groups
@@ -258,7 +257,7 @@ class Candidate:
         yield from self._find_row_id()
         if self._equals(self.loaded.columns.group):
             yield f"the column is the id of the group, as in column {self.loaded.columns.group}"
-        elif self.group is not None and (found := find_group_id(Column(self.codes), self.group, n_columns)):
+        elif self.group is not None and (found := find_group_id(self.codes, self.group, n_columns)):
             yield found.replace("it has", "the column has", 1)
 
     def is_constant_within_groups(self) -> bool:
@@ -299,10 +298,10 @@ class Candidate:
             log_chance = float(np.log1p(-np.arange(n) / span).sum())
             if (np.diff(values) == 1).all():
                 yield f"the column is a number that counts the {n:,} rows"
-            elif is_unlikely(log_chance, len(self.loaded.columns.features)):
+            elif odds := describe_odds(log_chance, len(self.loaded.columns.features)):
                 numbers = f"the column has a different whole number in every one of {n:,} rows"
                 span_text = f"from {values.min():.0f} to {values.max():.0f}"
-                yield f"{numbers}, {span_text}, like an id; chance does so {format_odds(log_chance)}"
+                yield f"{numbers}, {span_text}, like an id, {odds}"
 
 
 def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]:
