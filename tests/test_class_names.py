@@ -60,10 +60,17 @@ AGGREGATES = {
 }
 
 
+QUICK = {
+    "model": "linear",
+    "training": unbag.NetworkTraining(5, learning_rate=0.05),
+    "validation": unbag.CrossFitting(None, validation_fraction=0),
+    "random_state": 0,
+}
+
+
 def fitted(z, aggregate="label_proportions", **options):
-    options = {"model": "linear", "validation": unbag.CrossFitting(2), "random_state": 0, **options}
-    clf = AggregateClassifier(unbag.PossibleMembers() if aggregate == "possible_members" else aggregate, **options)
-    return clf.fit(X, z, groups=GROUPS)
+    clf = AggregateClassifier(unbag.PossibleMembers() if aggregate == "possible_members" else aggregate, **QUICK)
+    return clf.set_params(**options).fit(X, z, groups=GROUPS)
 
 
 @pytest.mark.parametrize("form", TABLES)
@@ -252,7 +259,7 @@ def test_names_stay_with_a_target():
     assert clf.score(X[order], y[order]) == pytest.approx(expected, abs=1e-6)
     for same in (y, pickle.loads(pickle.dumps(y)), np.concatenate([y[:20], y[20:]])):
         assert clf.score(X, same) == pytest.approx(expected, abs=1e-6)
-    named = AggregateClassifier(model="linear", classes=["ill", "well"], random_state=0)
+    named = AggregateClassifier(**QUICK, classes=["ill", "well"])
     by_group = {"cv": GroupKFold(2), "groups": IDS, "error_score": "raise"}
     scores = cross_val_score(named, X, y, **by_group)
     assert scores.tolist() == cross_val_score(named, X, unbag.target(IDS, COUNTS), **by_group).tolist()
@@ -260,7 +267,7 @@ def test_names_stay_with_a_target():
 
 
 def test_several_sets_and_labels_share_the_names():
-    clf = AggregateClassifier(["label_proportions"] * 3, "linear", random_state=0)
+    clf = AggregateClassifier(["label_proportions"] * 3, **QUICK)
     y, groups = [COUNTS, COUNTS[["well", "ill"]], LABELS], [GROUPS, GROUPS, None]
     clf.fit(X, y, groups=groups)
     assert clf.classes_.tolist() == ["ill", "well"]
@@ -273,7 +280,7 @@ def test_several_sets_and_labels_share_the_names():
 
 def test_checked_observations_of_another_order_are_refused():
     z = Observations(LabelProportions(), GROUPS, COUNTS, 2)
-    clf = AggregateClassifier(model="linear", random_state=0)
+    clf = AggregateClassifier(**QUICK)
     assert clf.fit(X, z).classes_.tolist() == ["ill", "well"]
     with pytest.raises(ValueError, match=r"in the order \['ill', 'well'\], but the classes are \['well', 'ill'\]"):
         clf.set_params(classes=["well", "ill"]).fit(X, z)
@@ -281,7 +288,7 @@ def test_checked_observations_of_another_order_are_refused():
 
 def test_names_of_answers_are_not_those_of_classes():
     z = pd.DataFrame({"answer": [0, 1] * 15, "rate": [0.1] * 30}, index=WARDS)
-    clf = AggregateClassifier(unbag.Noisy(unbag.MultipleInstance()), "linear", random_state=0)
+    clf = AggregateClassifier(unbag.Noisy(unbag.MultipleInstance()), **QUICK)
     assert clf.fit(X, z, groups=GROUPS).classes_.tolist() == [0, 1]
 
 
@@ -313,8 +320,7 @@ def test_every_order_of_columns_reads_the_same(data):
 
 def test_class_shares_are_matched_by_name():
     shares = pd.Series({"well": 0.7, "ill": 0.3})
-    clf = AggregateClassifier(model="linear", random_state=0, class_shares=shares, classes=["ill", "well"])
-    clf.fit(X, COUNTS, groups=GROUPS)
+    clf = fitted(COUNTS, class_shares=shares, classes=["ill", "well"])
     read = unbag.aggregates.class_shares.read_class_shares
     assert read(shares, clf.classes_).shares.tolist() == [0.3, 0.7]
     assert read((shares, 0.1), clf.classes_).shares.tolist() == [0.3, 0.7]

@@ -1,6 +1,7 @@
-"""Accuracy of the default fit on twelve small cells, against what was recorded of it and of version 0.2.0.
+"""Accuracy of the default fit on small cells, against what was recorded of it and of version 0.2.0.
 
-``python tests/helpers/accuracy_cells.py default`` records it again.
+``python tests/helpers/accuracy_cells.py default`` records all twelve cells again; the six that are fitted here take a
+third of that time.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ TOLERANCE = 3.0
 """Percentage points by which platforms may differ."""
 MAX_LOSS = 0.5
 """Percentage points by which the mean over the cells may be below that of version 0.2.0."""
+FITTED = ("counts of 3, 300 groups", "counts of 4, 100 groups", "counts of 256, 6 groups", "bags of 3, 130 groups")
+FITTED += ("triplets, 300", "ranks, 400")
 RECORDED: dict[str, dict[str, list[float]]] = json.loads(RECORD.read_text())
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", FITTED)
 def test_the_default_is_as_accurate_as_recorded(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnbagWarning)

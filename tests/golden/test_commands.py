@@ -23,7 +23,7 @@ from table_files import blobs, call, write
 
 FILE = Path(__file__).with_name("commands.json")
 TOLERANCE = 0.1  # of an accuracy
-QUICK = ("--model", "linear", "--jobs", 1)
+QUICK = ("--model", "linear", "--n-folds", 2, "--jobs", 1)
 TWO = ("--n-classes", 2)
 ANY_OF_TWO = ("--aggregate", "at_least(1, label=1)", "--classes", "0,1")
 PROSE = {"read_as", "message"}  # keys of check --json whose values are sentences
