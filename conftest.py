@@ -14,6 +14,9 @@ from hypothesis import settings
 # Tests run side by side, and their tensors are small: more threads would only wait for each other.
 torch.set_num_threads(1)
 
+# A fit uses all cores by default, and starts processes for that if it takes long; tests already use all cores.
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
+
 # Kernels for a GPU are run by Triton's interpreter, which has to be known before any of them is imported.
 os.environ["TRITON_INTERPRET"] = "1"
 
