@@ -127,7 +127,8 @@ def test_a_run_goes_on_with_any_number_of_processes_but_not_with_other_settings(
 def test_a_classifier_is_fitted_by_several_processes_as_by_one():
     X, seen, k = observed("label_proportions")
     training = unbag.NetworkTraining(epochs=2)
-    classifier = unbag.AggregateClassifier(model="linear", training=training, n_classes=k, random_state=0)
+    settings = {"training": training, "validation": unbag.CrossFitting(None), "n_classes": k, "random_state": 0}
+    classifier = unbag.AggregateClassifier(model="linear", **settings)
     expected = classifier.fit(X.numpy(), seen.z, groups=seen.groups).predict_proba(X.numpy())
     classifier.set_params(training__devices=2).fit(X.numpy(), seen.z, groups=seen.groups)
     assert classifier.predict_proba(X.numpy()) == pytest.approx(expected, abs=1e-5)

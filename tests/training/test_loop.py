@@ -191,43 +191,36 @@ def test_runs_in_threads_come_out_as_if_alone(extra):
 # ----------------------------------------------------------------------------------------------- wrong inputs
 
 
-def test_refuses_nothing_to_do():
-    X, seen = pairs_problem()
-    with pytest.raises(ValueError, match="seeds is empty: give at least one seed"):
-        train(partial(network, 3), X, [seen], seeds=[])
-    with pytest.raises(ValueError, match="observations is empty: there is nothing to learn from"):
-        train(partial(network, 3), X, [])
+X15, PAIRS = pairs_problem()
+FOUR_CLASSES = observe("PairwiseSimilarity", table(15, 4)[1], drawn(15, 4, 2), 4)
+COUNTS = observe("LabelProportions", table(15, 3)[1], drawn(15, 4, 2), 3)
+SHORT_LOSS = Settings(epochs=1, loss=lambda logits: cross_entropy(logits)[:, :1])
 
 
-def test_refuses_sets_that_disagree_about_the_classes():
-    X, labels = table(15, 4)
-    sets = [
-        observe("PairwiseSimilarity", labels % 3, drawn(15, 4, 2), 3),
-        observe("PairwiseSimilarity", labels, drawn(15, 4, 2), 4),
-    ]
-    with pytest.raises(ValueError, match="must have the same number of classes; got 3, 4"):
-        train(partial(network, 4), X, sets)
-
-
-def test_refuses_models_with_other_outputs():
-    X, seen = pairs_problem()
-    expected = "a logit for each of 3 classes, shape (2, 3) for 2 rows; got torch.float32 of shape (2, 5)"
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        train(partial(network, 5), X, [seen])
-
-
-def test_refuses_losses_of_another_shape():
-    X, seen = pairs_problem()
-    settings = Settings(epochs=1, loss=lambda logits: cross_entropy(logits)[:, :1])
-    expected = "one loss per row and class, shape (2, 3) for 2 rows; got torch.float32 of shape (2, 1)"
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        train(partial(network, 3), X, [seen], settings)
-
-
-def test_refuses_sets_for_another_number_of_replicas():
-    X, seen = pairs_problem()
-    with pytest.raises(ValueError, match="shared by all 3 replicas or have an entry for each; got 2"):
-        train(partial(network, 3), X, [[seen, seen]], seeds=[0, 1, 2])
+@pytest.mark.parametrize(
+    ("sets", "arguments", "message"),
+    [
+        ([PAIRS], {"seeds": []}, "seeds is empty: give at least one seed"),
+        ([], {}, "observations is empty: there is nothing to learn from"),
+        ([PAIRS, FOUR_CLASSES], {}, "must have the same number of classes; got 3, 4"),
+        ([[PAIRS, PAIRS]], {"seeds": [0, 1, 2]}, "shared by all 3 replicas or have an entry for each; got 2"),
+        ([[PAIRS, COUNTS]], {"seeds": [0, 1]}, "the same aggregate and weight"),
+        ([[PAIRS, replace(PAIRS, weight=2.0)]], {"seeds": [0, 1]}, "the same aggregate and weight"),
+        (
+            [FOUR_CLASSES],
+            {},
+            "a logit for each of 4 classes, shape (2, 4) for 2 rows; got torch.float32 of shape (2, 3)",
+        ),
+        (
+            [PAIRS],
+            {"settings": SHORT_LOSS},
+            "one loss per row and class, shape (2, 3) for 2 rows; got torch.float32 of shape (2, 1)",
+        ),
+    ],
+)
+def test_refuses_arguments_that_do_not_fit(sets, arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(partial(network, 3), X15, sets, **arguments)
 
 
 def test_replicas_learn_from_different_numbers_of_groups_each_as_it_would_alone():
@@ -241,16 +234,6 @@ def test_replicas_learn_from_different_numbers_of_groups_each_as_it_would_alone(
     for one, other in ((both.models[1], alone.models[0]), (both.models[0], twice.models[0])):
         for name, tensor in one.state_dict().items():
             torch.testing.assert_close(tensor, other.state_dict()[name])
-
-
-def test_refuses_kinds_that_differ_between_replicas():
-    X, labels = table(15, 3)
-    by_pairs = observe("PairwiseSimilarity", labels, drawn(15, 4, 2), 3)
-    by_counts = observe("LabelProportions", labels, drawn(15, 4, 2), 3)
-    with pytest.raises(ValueError, match="the same aggregate and weight"):
-        train(partial(network, 3), X, [[by_pairs, by_counts]], seeds=[0, 1])
-    with pytest.raises(ValueError, match="the same aggregate and weight"):
-        train(partial(network, 3), X, [[by_pairs, replace(by_pairs, weight=2.0)]], seeds=[0, 1])
 
 
 def test_folds_made_for_each_replica_may_number_their_outcomes_differently():

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unbag.training.checkpoint import pack, unpack
@@ -16,6 +16,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) 
 PLAIN = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text("ab:tensordict"), inner))
 
 
+@settings(max_examples=30)
 @given(PLAIN)
 def test_plain_values_come_back(value):
     assert unpack(pack(value)) == value

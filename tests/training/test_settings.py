@@ -62,30 +62,22 @@ def test_whole_numbers_of_numpy_are_taken():
     assert repr(settings) == repr(Settings(epochs=3, patience=2, learning_rate=0.5))
 
 
-@pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf"), "0.1", None, True])
-def test_learning_rates_are_positive(value):
-    with pytest.raises(ValueError, match=re.escape(f"learning_rate must be a positive number, got {value!r}")):
-        Settings(learning_rate=value)
+NOT_POSITIVE = [-0.1, float("nan"), float("inf"), "0.1", None, True]
+REFUSED = {
+    "learning_rate must be a positive number": ("learning_rate", [0, *NOT_POSITIVE]),
+    "weight_decay must be a number that is not negative": ("weight_decay", NOT_POSITIVE),
+    "precision must be 'float32' or 'bfloat16'": ("precision", ["float16", None, 16]),
+    f"loss must be one of {', '.join(LOSSES)}, or a function from logits to losses;": (
+        "loss",
+        ["hinge", "", None, 3, ["mae"]],
+    ),
+    "score_from must be less than epochs, which is 200;": ("score_from", [200]),
+}
 
 
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "0.1", None, True])
-def test_weight_decay_is_not_negative(value):
-    with pytest.raises(
-        ValueError, match=re.escape(f"weight_decay must be a number that is not negative, got {value!r}")
-    ):
-        Settings(weight_decay=value)
-
-
-@pytest.mark.parametrize("value", ["float16", None, 16])
-def test_unknown_precisions_are_refused(value):
-    with pytest.raises(ValueError, match=re.escape(f"precision must be 'float32' or 'bfloat16', got {value!r}")):
-        Settings(precision=value)
-
-
-@pytest.mark.parametrize("value", ["hinge", "", None, 3, ["mae"]])
-def test_unknown_losses_are_refused(value):
-    names = ", ".join(LOSSES)
-    with pytest.raises(
-        ValueError, match=re.escape(f"loss must be one of {names}, or a function from logits to losses; got {value!r}")
-    ):
-        Settings(loss=value)
+@pytest.mark.parametrize("rule", REFUSED)
+def test_other_values_are_refused(rule):
+    name, values = REFUSED[rule]
+    for value in values:
+        with pytest.raises(ValueError, match=rf"{re.escape(rule)},? got {re.escape(repr(value))}"):
+            Settings(**{name: value})
