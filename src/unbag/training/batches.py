@@ -141,11 +141,8 @@ class Batches:
 
     @property
     def most_rows(self) -> int:
-        """An upper bound of the number of rows of any step in this process, of all replicas together."""
-        most_groups = max(map(self.size, range(len(self._bounds) - 1)))
-        if self._n_parts > 1:  # the first and the last group may belong to it for the most part
-            most_groups = min(most_groups, most_groups // self._n_parts + 2)
-        return self.n_replicas * most_groups * self.groups.max_size
+        """An upper bound of the number of rows of any step, of all replicas and processes together."""
+        return self.n_replicas * max(map(self.size, range(len(self._bounds) - 1))) * self.groups.max_size
 
     def batch(self, step: int) -> Batch | None:
         """Return the groups of a step that this process visits; None if there are none."""

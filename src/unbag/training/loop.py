@@ -29,7 +29,7 @@ from unbag.training.replicas import (
     MakeModel,
     Replicas,
     check_outputs,
-    find_obstacle,
+    learns_from_all_rows,
     make_models,
     unstack,
 )
@@ -144,10 +144,10 @@ def train(
         rows = gather_rows(X, torch.arange(min(2, len(X)), device=X.device))
         with RandomState(seeds[0], X.device).in_place():
             check_outputs(models[0], rows, settings.loss_function, sets[0][0].n_classes)
-    if (len(seeds) > 1 or processes.size > 1) and (obstacle := find_obstacle(models[0])):
+    if (len(seeds) > 1 or processes.size > 1) and learns_from_all_rows(models[0]):
         raise ValueError(
-            f"{obstacle}, which is possible only for a single seed in a single process; call train once for each seed, "
-            "or use layer norm or group norm"
+            "a model with batch norm or running statistics learns from all rows of a step at once, which is possible "
+            "only for a single seed in a single process; call train once for each seed, or use layer norm or group norm"
         )
     hooks = Hooks(score, objective, accelerate, optimiser, schedule, stopping, views)
     run = Run(models, X, sets, settings, seeds, hooks, n_criteria, processes, limits or Limits(), checkpoint)

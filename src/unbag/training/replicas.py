@@ -37,17 +37,10 @@ def make_models(
     return models
 
 
-def mixes_rows(model: nn.Module) -> bool:
-    """Return whether the output for a row depends on the other rows."""
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
-
-
-def find_obstacle(model: nn.Module) -> str | None:
-    """Return why replicas of a model cannot be stacked, or learn from parts of a step; None if they can."""
+def learns_from_all_rows(model: nn.Module) -> bool:
+    """Return whether the output for a row, or a running statistic, depends on all rows of a step."""
     norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
-    if mixes_rows(model) or any(part.track_running_stats for part in norms):
-        return "a model with batch norm or running statistics learns from all rows of a step at once"
-    return None
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) or part.track_running_stats for part in norms)
 
 
 class Replicas:
@@ -73,14 +66,13 @@ class Replicas:
             return
         parameters, buffers = stack_module_state(list(models))
         self.state = {**parameters, **buffers}
-        self._vectorised = torch.vmap(self._run_one, randomness="different")
 
     def _run_one(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return functional_call(self.model, state, (inputs,))
 
     def run_at_once(self, inputs: Tensor) -> Tensor:
         """Run in one vectorised pass, which suits a GPU."""
-        return self._vectorised(self.state, inputs).flatten(0, 1)
+        return torch.vmap(self._run_one, randomness="different")(self.state, inputs).flatten(0, 1)
 
     def run_in_turn(self, inputs: Tensor) -> Tensor:
         """Run one after the other, so that what one model needs stays in the caches of a processor."""

@@ -32,7 +32,7 @@ from unbag.objectives.objective import (
 )
 from unbag.training.batches import BLOCKS_AT_ONCE, Batch, Batches
 from unbag.training.processes import Processes
-from unbag.training.replicas import Accelerate, Replicas, mixes_rows
+from unbag.training.replicas import Accelerate, Replicas, learns_from_all_rows
 from unbag.training.selection import Score, StoppingRule
 from unbag.training.settings import MakeOptimiser, MakeSchedule, Phase, Settings
 
@@ -88,7 +88,7 @@ class Step:
         sizes = [batches.n_memberships if remembers else 0 for batches in self.sets]
         self.memory = [torch.full((n, k), -math.log(k), device=device) for n in sizes]
         self.loss_sum = torch.zeros(self.replicas.n, dtype=torch.float64, device=device)  # since the epoch began
-        self.at_once = mixes_rows(self.replicas.model)  # outputs depend on all rows
+        self.at_once = learns_from_all_rows(self.replicas.model)
 
     def __call__(self, phase: Phase, batches: Sequence[Batch | None], number: int = 0) -> None:
         """Update the replicas by one batch of each set; None is a batch without groups for this process.
