@@ -98,7 +98,8 @@ class MultipleInstance(Aggregate):
 
     def observe(self, labels: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
-        return (groups.segments.sum(check_labels(labels, groups, n_classes)) > 0).long()
+        labels = check_labels(labels, groups, n_classes)
+        return (groups.segments.sum(labels) > 0).long()
 
     def check(self, z: Any, groups: Groups, n_classes: int) -> Tensor:
         _check_two_classes(n_classes)
