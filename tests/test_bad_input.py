@@ -168,3 +168,19 @@ def test_an_aggregate_without_a_likelihood_says_what_it_lacks():
 def test_an_impossible_observation_is_minus_infinity_unless_asked():
     logits = zeros(4, row_0=[0, -INF], row_2=[-INF, 0])
     assert pairs(logits).tolist() == [-INF, pytest.approx(np.log(0.5))]
+
+
+class Column:
+    """What columns of pandas, polars and pyarrow have in common; theirs are often read-only."""
+
+    def to_numpy(self) -> np.ndarray:
+        values = np.array([1, 0])
+        values.flags.writeable = False
+        return values
+
+
+@pytest.mark.parametrize("z", [[1, 0], (1, 0), np.array([0, 1])[::-1], np.array([True, False]), Column()])
+def test_columns_arrays_and_lists_are_read(z):
+    likelihoods = PairwiseSimilarity().log_likelihood(zeros(4), PAIRS, z).exp()
+    assert likelihoods.tolist() == pytest.approx([0.5, 0.5])
+    assert observe([0, 1, 2, 0], n_classes=np.array([0, 2]).max() + 1).tolist() == [0, 0]

@@ -20,50 +20,35 @@ def close(actual, expected, atol=2e-6):
     np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-5, atol=atol)
 
 
-def test_each_column():
-    X = table(3000, 6)  # more rows than are read at once
-    close(fit_scaling(torch.tensor(X))(torch.tensor(X)), (X - X.mean(0)) / X.std(0))
+CHANNELS = np.moveaxis(table(300, 3).reshape(3, 5, 20, 3), -1, 1)  # (n, channels, height, width)
+BYTES = np.random.default_rng(0).integers(0, 256, (40, 1, 6, 6), dtype=np.uint8)
 
 
-def test_the_whole_table():
-    X = table(50, 6)
-    scaling = fit_scaling(torch.tensor(X), "table")
-    assert scaling.shift.shape == scaling.factor.shape == (6,)
-    close(scaling(torch.tensor(X)), (X - X.mean()) / X.std())
+@pytest.mark.parametrize(
+    ("X", "how", "axes", "shape"),
+    [
+        (table(3000, 6), "standard", 0, (6,)),  # more rows than are read at once
+        (table(50, 6), "table", None, (6,)),
+        (CHANNELS, "standard", (0, 2, 3), (3, 1, 1)),
+        (CHANNELS, "table", None, (3, 1, 1)),
+        (table(30, 16).reshape(30, 4, 4), "standard", None, (1, 1)),  # images of one channel
+        (table(30, 16).reshape(30, 4, 4), "table", None, (1, 1)),
+        (BYTES, "standard", None, (1, 1, 1)),
+    ],
+)
+def test_agrees_with_numpy(X, how, axes, shape):
+    train = X[: len(X) * 3 // 4]
+    scaling = fit_scaling(torch.tensor(train), how)
+    assert scaling.shift.shape == scaling.factor.shape == shape
+    found, mean = scaling(torch.tensor(X)), train.mean(axes, keepdims=True, dtype=float)
+    assert found.dtype == torch.float32
+    close(found, (X - mean) / train.std(axes, keepdims=True, dtype=float))
 
 
 @pytest.mark.parametrize("shape", [(20, 6), (5, 3, 4, 4), (5, 4, 4)])
 def test_none_changes_nothing(shape):
     X = torch.randn(shape)
     assert torch.equal(fit_scaling(X, "none")(X), X)
-
-
-def test_each_channel_of_images():
-    X = np.moveaxis(table(300, 3).reshape(3, 5, 20, 3), -1, 1)  # (n, channels, height, width)
-    scaling = fit_scaling(torch.tensor(X))
-    assert scaling.shift.shape == (3, 1, 1)
-    mean, std = X.mean((0, 2, 3), keepdims=True), X.std((0, 2, 3), keepdims=True)
-    close(scaling(torch.tensor(X)), (X - mean) / std)
-    close(fit_scaling(torch.tensor(X), "table")(torch.tensor(X)), (X - X.mean()) / X.std())
-
-
-@pytest.mark.parametrize("how", ["standard", "table"])
-def test_images_without_channels_are_of_one(how):
-    X = table(30, 16).reshape(30, 4, 4)
-    close(fit_scaling(torch.tensor(X), how)(torch.tensor(X)), (X - X.mean()) / X.std())
-
-
-def test_whole_numbers():
-    X = torch.randint(0, 256, (40, 1, 6, 6), dtype=torch.uint8)
-    scaled = fit_scaling(X)(X)
-    assert scaled.dtype == torch.float32
-    close(scaled, (X.numpy() - X.numpy().mean(dtype=float)) / X.numpy().std(dtype=float))
-
-
-def test_fitted_on_given_rows_only():
-    X = torch.tensor(table(40, 3))
-    train, test = X[:30], X[30:]
-    close(fit_scaling(train)(test), (test - train.mean(0)).numpy() / train.numpy().std(0))
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.3, 1e30, 1e-40])
