@@ -69,7 +69,7 @@ def test_an_epoch_is_every_group_of_every_replica_with_all_that_belongs_to_it(pl
         assert sorted(groups[:n_groups]) == list(range(n_groups))
     # Memberships of all replicas have a place of their own, and there are no others.
     taken = sorted(number for own in memory for numbers in own.values() for number in numbers)
-    assert taken == list(range(batches.n_memberships))
+    assert taken == list(range(len(batches.groups.members)))
 
 
 def test_a_new_epoch_is_laid_out_where_the_last_one_was():

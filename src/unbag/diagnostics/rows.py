@@ -214,9 +214,7 @@ def _compare_neighbors(
     return NearDuplicates(last + 1, float(clear.mean()), ratio)
 
 
-def _find_distances(
-    ranks: np.ndarray, step: float, unit: np.ndarray, random: np.random.Generator
-) -> np.ndarray | None:
+def _find_distances(ranks: np.ndarray, step: float, unit: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
     """Return logarithms of distances to the nearest rows of other units, ``(queries, 2 MAX_COPIES)``, if these exist.
 
     Distances that differ by less than the step between values are alike, and are put in random order.

@@ -28,7 +28,7 @@ class Batch:
 
     rows: Tensor  # (replicas, n), row numbers of each replica, padded at the end
     place: Tensor | None  # (memberships,), the position of each membership among all replicas' rows; None: in order
-    memory: Tensor  # (memberships,), its number in the memory of the set, which all replicas share
+    memory: Tensor  # (memberships,), the number of each membership among those of all replicas
     segments: Segments  # the memberships of each group
     z: Tensor  # (groups, ...)
     weights: Tensor | None  # (groups,), 1 on average over the set; None: all 1
@@ -68,24 +68,20 @@ class Batches:
         self.aggregate, self.weight, self.n_classes = first.aggregate, first.weight, first.n_classes
         self.n_replicas = n_replicas
         self._part, self._n_parts = part, n_parts
-        shared = len(observations) == 1
-        self._n_groups = [len(s.groups) for s in observations] * (n_replicas if shared else 1)
+        if len(observations) == 1:
+            observations = [first] * n_replicas
+        # The groups of all replicas, one replica after the other.
         ends = torch.cat([s.groups.sizes for s in observations]).cumsum(0)
         members = torch.cat([s.groups.members for s in observations])
         self.groups = Groups.from_offsets(torch.cat([first.groups.offsets[:1], ends]), members)
         self.checked = torch.cat([self._encoded(s) for s in observations])
         weighted = any(s.group_weights is not None for s in observations)
         self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations]) if weighted else None
-        device = self.groups.device
+        self._n_groups, device = [len(s.groups) for s in observations], self.groups.device
+        self._first_group = torch.tensor([0, *self._n_groups[:-1]], device=device).cumsum(0)[:, None]
         n_visits = max(self._n_groups)
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
         self._starts = torch.tensor(self._bounds, device=device)
-        self._replica = torch.arange(n_replicas, device=device)[:, None]
-        # Where the groups of each replica begin among all groups, and where its memory begins.
-        before = torch.tensor([0, *self._n_groups[:-1]], device=device).cumsum(0)[:, None]
-        self._first_group = torch.zeros_like(self._replica) if shared else before
-        self._first_memory = self._replica * len(members) if shared else torch.zeros_like(self._replica)
-        self.n_memberships = len(members) * (n_replicas if shared else 1)
         self._blocks_at_once = blocks_at_once
         first_rows = members[self.groups.offsets[:-1]].cpu()
         self._block = None if rows_of_block is None else first_rows // rows_of_block  # of each group
@@ -98,10 +94,9 @@ class Batches:
 
     def _encoded(self, observations: Observations) -> Tensor:
         """Return validated observations as this aggregate encodes them; an equal one may do so in another way."""
-        same = observations.aggregate is self.aggregate
-        return (
-            observations.checked if same else self.aggregate.check(observations.z, observations.groups, self.n_classes)
-        )
+        if observations.aggregate is self.aggregate:
+            return observations.checked
+        return self.aggregate.check(observations.z, observations.groups, self.n_classes)
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, by the generator of each replica."""
@@ -128,12 +123,11 @@ class Batches:
             old.copy_(new)
 
     def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
-        """Return rows and memory, (replicas, groups, members), observations and weights, (replicas, groups, ...)."""
+        """Return rows and memberships, (replicas, groups, members), observations and weights, (replicas, groups, ...)."""
         which = order + self._first_group  # (replicas, groups)
         number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
         rows, z = self.groups.members[number], self.checked[which]
-        memory = number.add_(self._first_memory[:, None])
-        return [rows, memory, z, *([] if self.weights is None else [self.weights[which]])]
+        return [rows, number, z, *([] if self.weights is None else [self.weights[which]])]
 
     def size(self, step: int) -> int:
         """Return the number of groups of each replica in a step."""
@@ -176,14 +170,13 @@ class Batches:
         return slice(*(first + cuts).tolist())
 
     def memory_of(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return the memory numbers of all groups of a step, and whether this process visits them."""
+        """Return the memberships of all groups of a step, and whether this process visits them."""
         first, visits = self._bounds[step], self._visited(step)
         which = self.order[:, first : self._bounds[step + 1]] + self._first_group
         number, segments = self.groups.segments.take(which.flatten())
         place = torch.arange(first, first + which.shape[1], device=which.device)
         visited = ((visits.start <= place) & (place < visits.stop)).expand_as(which)
-        first_memory = self._first_memory.expand_as(which)
-        return number + segments.expand(first_memory.flatten()), segments.expand(visited.flatten())
+        return number, segments.expand(visited.flatten())
 
     def _equal_batch(
         self, n_groups: int, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None
@@ -200,16 +193,16 @@ class Batches:
         flat = which.flatten()  # (replicas * groups,)
         number, segments = self.groups.segments.take(flat)
         position = torch.arange(len(number), device=which.device)
-        replica = torch.repeat_interleave(self._replica.expand_as(which).flatten(), segments.sizes)
+        replica = torch.arange(len(which), device=which.device)[:, None].expand_as(which)
+        replica = torch.repeat_interleave(replica.flatten(), segments.sizes)
         starts = segments.offsets[:: which.shape[1]]  # of the memberships of each replica
         width = int(starts.diff().max())
         place = replica * width + position - starts[replica]
         rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
-        memory = number + self._first_memory[replica, 0]
         weights = None if self.weights is None else self.weights[flat]
         z = self.checked[flat]
-        return Batch(rows.view(-1, width), place, memory, segments, z, weights, n_groups)
+        return Batch(rows.view(-1, width), place, number, segments, z, weights, n_groups)
 
 
 def draw_order(

@@ -85,7 +85,7 @@ class Step:
         k, device = self.sets[0].n_classes, self.X.device
         # Of each set, log-probabilities at the last visit: before the first visit, all classes are equally likely.
         remembers = self.settings.remembers and self.hooks.objective is None
-        sizes = [batches.n_memberships if remembers else 0 for batches in self.sets]
+        sizes = [len(batches.groups.members) if remembers else 0 for batches in self.sets]
         self.memory = [torch.full((n, k), -math.log(k), device=device) for n in sizes]
         self.loss_sum = torch.zeros(self.replicas.n, dtype=torch.float64, device=device)  # since the epoch began
         self.at_once = learns_from_all_rows(self.replicas.model)
