@@ -16,7 +16,7 @@ from trained_together import difference, observed, summarise
 from training_problems import network
 
 import unbag
-from unbag.persistence.run_folder import _differences
+from unbag.persistence.run_folder import find_difference
 from unbag.training import Checkpoint, Launcher, ProcessLost, Settings, train
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -119,8 +119,8 @@ def test_a_run_goes_on_with_any_number_of_processes_but_not_with_other_settings(
         {"training": {"network": {"devices": devices, "nodes": nodes, "epochs": epochs}}}
         for devices, nodes, epochs in ((2, 1, 3), (5, 2, 3), (2, 1, 4))
     )
-    assert _differences(plan, more) is None
-    assert "epochs" in _differences(plan, longer)
+    assert find_difference(plan, more) is None
+    assert "epochs" in find_difference(plan, longer)
 
 
 @pytest.mark.filterwarnings("ignore::unbag.UnbagWarning")

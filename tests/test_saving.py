@@ -24,7 +24,7 @@ from torch import nn
 import unbag
 from unbag import AggregateClassifier, CrossFitting, Groups, NetworkTraining
 from unbag.aggregates.registry import find_aggregate
-from unbag.persistence.classifier_state import LOCAL, SETTINGS
+from unbag.persistence.saved_models import LOCAL, SETTINGS
 from unbag.persistence.schema import FORMAT
 
 LINEAR = {"model": "linear", "validation": CrossFitting(2), "random_state": 0}

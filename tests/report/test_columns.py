@@ -1,8 +1,6 @@
-"""Permutation importance against a plain loop, and where predictions are least certain."""
+"""Permutation importance against a plain loop."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,7 @@ from problems_of_groups import blobs, count, tuples
 from report_runs import FAST, fit
 
 import unbag
-from unbag.report import column_metrics, summarise
+from unbag.report import columns, summarise
 
 
 @pytest.fixture(scope="module")
@@ -87,30 +85,5 @@ def test_of_many_columns_the_most_correlated_are_permuted():
     clf = fit(unbag.AggregateClassifier(**FAST), wide, y)
     summary = summarise(clf, wide, y, title="", inputs={})
     names = {column["column"] for column in summary["importance"]["columns"]}
-    assert (summary["columns"], len(names)) == (42, column_metrics.MAX_COLUMNS)
+    assert (summary["columns"], len(names)) == (42, columns.MAX_COLUMNS)
     assert {"x40", "x41"} < names
-
-
-def test_the_values_with_the_lowest_confidence_are_those_of_a_plain_mean():
-    X, labels = blobs(200, k=2, spread=3.0)
-    frame = pd.DataFrame({"length": X[:, 0] - X[:, 1], "shape": np.where(X[:, 0] > 2, "wide", "odd")})
-    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(200) % 90, "D")
-    ids = np.arange(200) // 4
-    y = unbag.target(ids, count(labels, ids, 2))
-    none = unbag.CrossFitting(None, validation_fraction=0)
-    clf = fit(unbag.AggregateClassifier(**{**FAST, "validation": none}), frame, y)
-    (s,) = (summary := summarise(clf, frame, y, title="", inputs={}))["sets"]
-    confidence = clf.predict_proba(frame).max(1)
-    parts = summary["least_confident"]
-    assert [part["confidence"] for part in parts] == sorted(part["confidence"] for part in parts)
-    odd = next(part for part in parts if part.get("value") == "odd")
-    assert odd["members"] == (frame["shape"] == "odd").sum()
-    assert odd["confidence"] == pytest.approx(confidence[frame["shape"] == "odd"].mean())
-    middle = next(part for part in parts if part["column"] == "length")
-    edges = np.quantile(frame["length"], np.linspace(0, 1, 6), method="nearest")
-    means = [confidence[frame["length"].between(*ends, inclusive="left")].mean() for ends in pairwise(edges)]
-    assert middle["confidence"] == pytest.approx(min(means))
-    assert all(part["value"].startswith("2024-0") for part in parts if part["column"] == "day")
-    before, after = confidence.reshape(50, 4).mean(1), clf.disaggregate(frame, y).max(1).reshape(50, 4).mean(1)
-    assert [group["before"] for group in s["unsure"]] == pytest.approx(np.sort(before)[:15])
-    assert s["unsure"][0]["after"] == pytest.approx(after[int(s["unsure"][0]["group"])])

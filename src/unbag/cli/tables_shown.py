@@ -17,10 +17,6 @@ from unbag._utils.terminal import plain, visible
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 BAR = 24
 MOST_FEATURES = 40
-SCORES = (
-    "Log-likelihoods are means per group, of held-out groups if there are any. The constant prediction is the same for "
-    "every row"
-)
 
 
 def show_checked(console: Console, checked: Any) -> None:
@@ -62,37 +58,24 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
 
 
 def show_fit(console: Console, fitted: Any) -> None:
-    """Print how well the model explains held-out groups, what it was fitted to, and where the run is."""
+    """Print how good the model is, what it was fitted to, and where the run is."""
     from unbag.report.overview import describe_error_rates, describe_estimate  # noqa: PLC0415 (slow to import)
 
     summary = fitted.summary
     data, training, labels = summary["data"], summary["training"], summary["labels"]
-    for sentence in describe_estimate(summary):
+    for sentence in [*describe_estimate(summary), *describe_error_rates(summary), ""]:
         console.print(plain(sentence), highlight=False)
-    with_shares = any(s["own_share"] is not None for s in summary["sets"])
-    headings = (
-        "fitted to",
-        "groups",
-        "held\nout",
-        "log-\nlikelihood",
-        "constant",
-        *["shares of\nthe group"] * with_shares,
-    )
-    rows = []
-    for s in summary["sets"]:
-        held_out = f"{s['judged']['groups']:,}" if s["judged"]["held_out"] else "none"
-        scores = [s["likelihood"]["model"], s["likelihood"]["trivial"]]
-        if with_shares:
-            scores.append(s["own_share"] and s["own_share"]["log_likelihood"])
-        rows.append((s["kind"], f"{s['groups']:,}", held_out, *map(_format_score, scores)))
-    console.print(make_table(headings, rows))
-    candidates = [(c["model"], _format_score(c["score"]), f"{c['weight']:.0%}") for c in training["candidates"]]
-    console.print(make_table(("model", "log-likelihood per held-out group", "weight"), candidates))
     described = [
         ("rows", f"{data['rows']:,}"),
         ("features", str(data["features"])),
         ("classes", _list(data["classes"])),
     ]
+    for s in summary["sets"]:
+        judged = f"{s['judged']['groups']:,} held out" if s["judged"]["held_out"] else "none held out"
+        better = f"{s['likelihood']['better']:.0%} predicted better than by class shares alone"
+        described.append((s["wording"]["groups"], f"{s['groups']:,}, {judged}; {better}"))
+    weights = sorted(((c["weight"], c["model"]) for c in training["candidates"]), reverse=True)
+    described.append(("models", ", ".join(f"{name} {weight:.0%}" for weight, name in weights)))
     if training["folds"] > 1:
         described.append(("validation", f"each group was held out once, in {training['folds']} folds"))
     if fitted.resumed:
@@ -103,9 +86,6 @@ def show_fit(console: Console, fitted: Any) -> None:
         described.append(("labels", f"{accuracy}; the most frequent class has {labels['most_common']:.1%}"))
     folder = shlex.quote(str(fitted.run.folder))
     _show_grid(console, [*described, ("run", folder), ("next", f"unbag report {folder}")])
-    shares = "; shares of the group are those of its counts, for each of its rows." if with_shares else "."
-    for sentence in ["", SCORES + shares, *describe_error_rates(summary)]:
-        console.print(plain(sentence), highlight=False)
 
 
 def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, **options: Any) -> Table:
@@ -167,6 +147,3 @@ def _draw_histogram(sizes: list[dict[str, int]]) -> str:
         f"{name:>{wide}}  {bar} {bin['groups']:,}" for name, bar, bin in zip(names, bars, sizes, strict=True)
     )
 
-
-def _format_score(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unbag._utils.environment import date, versions
 from unbag._utils.files import (
     LOCK,
     MAX_JSON_BYTES,
-    WEIGHTS,
     drafts,
     locked,
     read_regular,
@@ -24,12 +25,27 @@ from unbag._utils.files import (
 from unbag.persistence.strict_json import compute_digest, parse_object
 
 FORMAT = 4
-
-DICTS = ("plan", "inputs", "files")
-"""Entries of the record that are objects."""
 SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
 """Files of a run besides its record, the arrays of the model, and checkpoints while it is not finished."""
+FileName = Annotated[
+    str,
+    Field(pattern=r"^(summary\.json|report\.html|model/model\.json|model/weights-[0-9a-f]{16}\.(safetensors|txt))$"),
+]
+
+
+class Record(BaseModel):
+    """The schema of the record of a run: its plan, its inputs, its state, and the digests of its files."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    format: int
+    status: Literal["finished", "unfinished"]
+    versions: dict[str, str]
+    date: str
+    plan: dict[str, Any]
+    inputs: dict[str, Any]
+    files: dict[FileName, str | None]
 
 
 class RunError(ValueError):
@@ -87,8 +103,7 @@ class Run:
     def training(self, plan: dict[str, Any], inputs: dict[str, Any], *, resumed: bool) -> Iterator[None]:
         """Mark the run as unfinished during training, and then remove the files of an earlier one.
 
-        A resumed run keeps its checkpoint. If training fails before a checkpoint was saved, the folder is left as it
-        was.
+        If training fails before a checkpoint was saved, the folder is left as it was.
         """
         remove_drafts(self.head)
         before = self.head.read_bytes() if self.head.exists() else None
@@ -130,10 +145,12 @@ class Run:
             raise self._error(f"the file is damaged, or no run of unbag: {error}") from error
         if content["format"] != FORMAT:
             raise self._error("the run was saved by another version of unbag, such as 0.2.0")
-        digest = content.pop("sha256", None)
-        right = content.keys() == {"format", "status", "versions", "date", *DICTS}
-        right = right and all(isinstance(content[name], dict) for name in DICTS)
-        if digest != compute_digest(content) or not right or not all(map(_is_file_of_run, content["files"])):
+        try:
+            right = content.pop("sha256", None) == compute_digest(content)
+            Record.model_validate(content)
+        except ValidationError:
+            right = False
+        if not right:
             raise self._error("the file was altered after it was written")
         return content
 
@@ -175,12 +192,12 @@ class Run:
         """Return the record of an earlier run in the folder, or None; refuse a folder with other files."""
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file; name a folder for the run")
-        ignored = {self.folder / LOCK, *(self.folder / path.name for path in drafts(self.head))}
-        if not self.folder.exists() or not {*self.folder.iterdir()} - ignored:
-            return None
-        if not self.head.exists():
+        if self.head.exists():
+            return self.read()
+        ignored = {LOCK, *(path.name for path in drafts(self.head))}
+        if self.folder.exists() and {path.name for path in self.folder.iterdir()} - ignored:
             raise FileExistsError(f"{self.folder} has other files and no run; name another folder with --out")
-        return self.read()
+        return None
 
     def _can_resume(self, plan: dict[str, Any], *, force: bool) -> bool:
         """Return whether the folder has an unfinished run of the same plan; refuse to overwrite any other."""
@@ -198,7 +215,7 @@ class Run:
             raise FileExistsError(
                 f"{self.folder} has a finished run; name another folder with --out, or replace the run with --force"
             )
-        if (difference := _differences(content["plan"], json.loads(json.dumps(plan)))) is not None:
+        if (difference := find_difference(content["plan"], json.loads(json.dumps(plan)))) is not None:
             raise FileExistsError(
                 f"{self.folder} has an unfinished run with another {difference}; use the same to resume it, name "
                 "another folder with --out, or start again with --force"
@@ -223,22 +240,12 @@ class Run:
         write_atomic(self.head, json.dumps({**content, "sha256": compute_digest(content)}, indent=1).encode())
 
 
-def _is_file_of_run(name: str) -> bool:
-    folder, _, file = name.rpartition("/")
-    return name in FILES or (folder == "model" and WEIGHTS.fullmatch(file) is not None)
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Name the first setting in which two plans differ."""
+def find_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    """Describe the first setting in which two plans differ."""
     old, new = ({**plan, **plan["training"], **(plan["training"]["network"] or {})} for plan in (old, new))
     ignored = {"training", "network", "devices", "nodes", "jobs"}  # any number of processes can resume
     for name in sorted({*old, *new} - ignored):
         if old.get(name) != new.get(name):
-            label = {"sources": "file of observations"}.get(name, name)
-            return f"{label} ({_shorten(old.get(name))} there, {_shorten(new.get(name))} now)"
+            before, now = (text if len(text := json.dumps(p.get(name))) < 60 else f"{text[:57]}..." for p in (old, new))
+            return f"{'file of observations' if name == 'sources' else name} ({before} there, {now} now)"
     return None
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 60 else f"{text[:57]}..."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -69,6 +69,14 @@ class Classes(Record):
     names: Annotated[list[bool | int | float | str], Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True)]
     dtype: Annotated[str, Field(pattern=r"^(O|[<>|][biuf][1248]|[<>]U[0-9]{1,9})$")]
 
+    @classmethod
+    def describe(cls, classes: np.ndarray) -> dict[str, Any]:
+        """Return the entries for an array of class names."""
+        names = list(classes) if classes.dtype.kind in "mM" else classes.tolist()
+        if wrong := [name for name in names if not isinstance(name, str | int | float)]:
+            raise TypeError(f"the class {wrong[0]!r} cannot be saved as JSON; name classes by strings or numbers")
+        return {"names": names, "dtype": classes.dtype.str if classes.dtype.kind in "biufU" else "O"}
+
     def restore(self) -> np.ndarray:
         """Return the array of names."""
         array = np.empty(len(self.names), dtype=self.dtype)
@@ -98,15 +106,15 @@ class SavedModel(Record):
 
 
 class SavedCandidate(Record):
-    """A candidate of a mixture."""
+    """A candidate of a mixture; the names are those of :class:`unbag.ensemble.Candidate`."""
 
     name: Text
     step: Count
     n_steps: Count
     score: Number | None
     seconds: Number
-    models: Items[SavedModel]
     orders: Items[Items[int]]
+    models: Items[SavedModel]
 
 
 class SavedMixture(Record):
@@ -132,18 +140,10 @@ class ArrayFile(Record):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Content(Record):
-    """Everything that a fitted classifier has except its arrays."""
+class Attributes(Record):
+    """Attributes of a fitted classifier, without the underscore at their end, that are saved as they are."""
 
-    versions: dict[str, Text]
-    arrays: ArrayFile
-    parameters: dict[str, Value]
-    classes: Classes
-    class_order: Items[int]
     n_features_in: Positive
-    input_shape: Annotated[list[Positive], Field(min_length=1, max_length=60, fail_fast=True)]
-    feature_names: Items[str] | None
-    features: Items[Feature] | None
     symmetry: Symmetry
     error_rates: Items[Annotated[float, Field(ge=0, lt=1)] | None]
     diagnosis: Items[Finding]
@@ -151,6 +151,19 @@ class Content(Record):
     estimated_performance: Performance | None = None
     candidates: list[dict[str, JsonValue]]
     history: list[dict[str, JsonValue]]
+
+
+class Content(Attributes):
+    """Everything that a fitted classifier has except its arrays."""
+
+    versions: dict[str, Text]
+    arrays: ArrayFile
+    parameters: dict[str, Value]
+    classes: Classes
+    class_order: Items[int]
+    input_shape: Annotated[list[Positive], Field(min_length=1, max_length=60, fail_fast=True)]
+    feature_names: Items[str] | None
+    features: Items[Feature] | None
     mixture: SavedMixture
     bag_mixture: SavedMixture | None
 
@@ -176,16 +189,24 @@ class Content(Record):
             _require(shape == [n_columns], f"input_shape must be [{n_columns}], the columns that features become")
         return self
 
-    @classmethod
-    def parse(cls, text: str) -> Content:
-        """Validate the JSON of a classifier; the error names the first entry that does not fit."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-            got = "" if first["type"] in ("value_error", "missing") else f", got {first['input']!r:.100}"
-            raise ValueError(re.sub(r"[^ -~]", "?", f"{place[:100]}: {message[:200]}{got}")) from None
+
+class SavedFile(Record):
+    """The JSON file: the content, and the digest of the content."""
+
+    format: int
+    sha256: str
+    content: Content
+
+
+def parse(raw: bytes) -> Content:
+    """Validate the JSON of a classifier; the error names the first entry that does not fit."""
+    try:
+        return SavedFile.model_validate_json(raw).content
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place, message = ".".join(map(str, first["loc"][1:])), first["msg"].removeprefix("Value error, ")
+        got = "" if first["type"] in ("value_error", "missing") else f", got {first['input']!r:.100}"
+        raise ValueError(re.sub(r"[^ -~]", "?", f"{place[:100]}: {message[:200]}{got}")) from None
 
 
 def _require(condition: bool, message: str) -> None:

@@ -13,7 +13,7 @@ from unbag.aggregates import Wording
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: the function of :mod:`unbag.report.plots` that draws it, and its arguments."""
+    """A plot: the name of the function of :mod:`unbag.report.page` that draws it, and its arguments."""
 
     kind: str
     description: str
@@ -38,25 +38,22 @@ class Section:
         """Add a plot with the arguments of the function that draws it."""
         self.plots.append(Plot(kind, description, caption, arguments))
 
-    def add_table(self, caption: str, items: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    def add_table(self, caption: str, items: Sequence[Mapping[str, Any]], *columns: str) -> None:
         """Add a table with a row for each item.
 
-        Parameters
-        ----------
-        caption, items
-            Caption of the table, and dicts of values.
-        columns
-            From headings to keys, ``outer.inner`` for a nested value. ``key#`` is shown as a number, ``key%`` as a
-            percentage, an estimate with its interval, ``key#|`` and ``key%|`` also as a bar, others as text.
+        A column is written as ``heading: key``, or as a key that is also the heading; ``outer.inner`` is the key of a
+        nested value. ``key#`` is shown as a number, ``key%`` as a percentage, an estimate with its interval, ``key#|``
+        and ``key%|`` also as a bar, others as text.
         """
-        by_column = [_cells(items, key) for key in columns.values()]
-        numeric = [heading for heading, key in columns.items() if key.rstrip("|")[-1] in "#%"]
-        self.tables.append(Table(caption, list(columns), list(zip(*by_column, strict=True)), numeric))
+        keys = [column.rpartition(": ")[2] for column in columns]
+        headings = [column.rpartition(": ")[0] or column.rstrip("#%|") for column in columns]
+        numeric = [heading for heading, key in zip(headings, keys, strict=True) if key.rstrip("|")[-1] in "#%"]
+        rows = list(zip(*(_cells(items, key) for key in keys), strict=True))
+        self.tables.append(Table(caption, headings, rows, numeric))
 
     def add_facts(self, caption: str, entries: Mapping[str, Any]) -> None:
         """Add a table of names and values."""
-        items = [{"name": str(name), "value": value} for name, value in entries.items()]
-        self.add_table(caption, items, {"name": "name", "value": "value"})
+        self.add_table(caption, [{"name": str(n), "value": v} for n, v in entries.items()], "name", "value")
 
 
 def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:

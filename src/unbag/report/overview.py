@@ -50,7 +50,7 @@ def make_overview(summary: dict[str, Any]) -> list[Box]:
         Box("Warning", failures),
         Box("Data", _describe_data(summary)),
         Box("How good the model is", _describe_quality(summary, failed=bool(failures))),
-        Box("What the data cannot show", describe_unknown(summary)),
+        Box("What the data cannot show", _describe_unknown(summary)),
         Box("Warnings", warnings),
         Box("Suggested next steps", [], suggest_steps(summary)),
     ]
@@ -59,10 +59,9 @@ def make_overview(summary: dict[str, Any]) -> list[Box]:
 
 def make_limitations(summary: dict[str, Any]) -> Section:
     """List all limitations and warnings, and what was noticed in the files."""
-    section = Section("limitations", LIMITATIONS, [*describe_unknown(summary), *_find_warnings(summary)])
+    section = Section("limitations", LIMITATIONS, [*_describe_unknown(summary), *_find_warnings(summary)])
     if problems := _find_problems(summary):
-        columns = {"severity": "severity", "file": "file", "row": "row#", "column": "column", "message": "message"}
-        section.add_table("Warnings and notes on the files", problems, columns)
+        section.add_table("Warnings and notes on the files", problems, "severity", "file", "row#", "column", "message")
     return section
 
 
@@ -82,8 +81,8 @@ def _describe_data(summary: dict[str, Any]) -> list[str]:
 
 def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
     labels = summary["labels"]
-    sentences = [*describe_estimate(summary), *map(describe_scored, summary["sets"])]
-    sentences += [f"{f['message'][:1].upper()}{f['message'][1:]}." for f in _find(summary, "never_predicted")]
+    sentences = [*describe_estimate(summary), *map(_describe_scored, summary["sets"])]
+    sentences += [_as_sentence(f["message"]) for f in summary["diagnosis"] if f["kind"] == "never_predicted"]
     for s in summary["sets"]:
         words, judged = wording(s), "held-out " if s["judged"]["held_out"] else ""
         if not failed:
@@ -97,10 +96,10 @@ def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
     return [*sentences, describe_labels(labels) if labels else "No labels of rows were available to measure accuracy."]
 
 
-def describe_unknown(summary: dict[str, Any]) -> list[str]:
+def _describe_unknown(summary: dict[str, Any]) -> list[str]:
     """Describe what neither rows nor observations show."""
-    sentences = []
-    if (symmetry := summary["data"]["symmetry"]) in [*UNNAMED]:  # a list of interchangeable classes has a finding
+    symmetry, sentences = summary["data"]["symmetry"], []
+    if isinstance(symmetry, str) and symmetry in UNNAMED:  # a list of interchangeable classes has a finding
         sentences.append(UNNAMED[symmetry])
     grouped = [s for s in summary["sets"] if s["sizes"]["max"] > 1]
     sentences += [WITHIN] * any(s["outcome"]["form"] == "counts" for s in grouped)
@@ -108,13 +107,12 @@ def describe_unknown(summary: dict[str, Any]) -> list[str]:
     return [*sentences, NEW_ROWS]
 
 
-def _find(summary: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [finding for finding in summary["diagnosis"] if finding["kind"] == kind]
+def _as_sentence(message: str) -> str:
+    return f"{message[:1].upper()}{message[1:]}."
 
 
 def _find_warnings(summary: dict[str, Any]) -> list[str]:
-    messages = [f["message"] for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
-    sentences = [f"{message[:1].upper()}{message[1:]}." for message in messages]
+    sentences = [_as_sentence(f["message"]) for f in summary["diagnosis"] if f["kind"] not in DESCRIBED]
     if n_warnings := sum(p["severity"] == "warning" for p in _find_problems(summary)):
         sentences.append(f"The files have {count(n_warnings, 'warning')}.")
     return sentences
@@ -129,12 +127,11 @@ def _find_problems(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def describe_estimate(summary: dict[str, Any]) -> list[str]:
     """Describe the estimated accuracy, or figures by class where one class has nearly all rows."""
-    estimate, dominant = summary["estimated_accuracy"], find_dominant(summary)
+    estimate, performance = summary["estimated_accuracy"], summary["estimated_performance"]
     if estimate is None:
         return ["The accuracy on new rows was not estimated."]
     named = "" if summary["data"]["symmetry"] == "none" else ", once the classes are named"
-    if dominant is not None:
-        performance = summary["estimated_performance"]
+    if (dominant := find_dominant(summary)) is not None:
         others = sorted(performance["classes"], key=lambda c: -c["share"])[1 : MAX_ON_TOP + 1]
         return [
             f"Accuracy says little: {percent(dominant['share'])} of the rows are of class {dominant['class']}.",
@@ -173,11 +170,8 @@ def find_most_frequent(summary: dict[str, Any]) -> tuple[str, float] | None:
 
 def describe_error_rates(summary: dict[str, Any]) -> list[str]:
     """Describe fitted rates of wrong observations."""
-    return [
-        f"Estimated share of wrong observations of the {wording(s).groups}: {percent(s['error_rate'])}."
-        for s in summary["sets"]
-        if s["error_rate"] is not None
-    ]
+    rates = [(wording(s).groups, s["error_rate"]) for s in summary["sets"] if s["error_rate"] is not None]
+    return [f"Estimated share of wrong observations of the {groups}: {percent(rate)}." for groups, rate in rates]
 
 
 def describe_labels(labels: dict[str, Any]) -> str:
@@ -188,7 +182,7 @@ def describe_labels(labels: dict[str, Any]) -> str:
     )
 
 
-def describe_scored(s: dict[str, Any]) -> str:
+def _describe_scored(s: dict[str, Any]) -> str:
     """Describe on which groups quality was measured."""
     words, weights = wording(s), s["weights"]
     groups = count(s["judged"]["groups"], words.group, words.groups)

@@ -1,18 +1,44 @@
-"""Rendering of a summary as one HTML page that needs no other file."""
+"""One HTML page of a summary, which needs no other file: the same bytes for the same numbers."""
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from unbag._utils.pages import describe, environment
+from unbag._utils.pages import describe, environment, recolour, to_svg
 from unbag._utils.terminal import visible
 from unbag.report.elements import Plot
 from unbag.report.overview import make_overview
-from unbag.report.plots import draw
 from unbag.report.sections import make_sections
 from unbag.report.summary import FORMAT
+
+# Placeholders for colours of the page, which differ between light and dark mode.
+INK, FIRST, SECOND = "#101112", "#101113", "#101114"
+COLOURS = {INK: "currentColor", FIRST: "var(--first)", SECOND: "var(--second)"}
+
+STYLE: dict[Any, Any] = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.6,
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # class names may contain dollar signs
+}
+
+WIDTH, HEIGHT = 4.8, 2.9
+
+Bins = Sequence[Mapping[str, Any]]
 
 
 def render(summary: dict[str, Any]) -> str:
@@ -39,11 +65,6 @@ def render(summary: dict[str, Any]) -> str:
     return visible(page, keep="\n")
 
 
-def _draw(plot: Plot) -> tuple[Markup, str]:
-    """Return a plot with its text alternative, and its caption."""
-    return Markup(describe(draw(plot.kind, plot.arguments), plot.description)), plot.caption
-
-
 def check_format(summary: Any) -> None:
     """Raise an error unless this is a summary in the form of this version."""
     written = summary.get("format") if isinstance(summary, dict) else None
@@ -52,3 +73,65 @@ def check_format(summary: Any) -> None:
     if written != FORMAT:
         what = "run unbag fit again" if written < FORMAT else "upgrade unbag"
         raise ValueError(f"the summary has format {written}, but this version of unbag reads format {FORMAT}; {what}")
+
+
+def _draw(plot: Plot) -> tuple[Markup, str]:
+    """Return a plot as inline SVG, in the colours of the page and with text that stays text, and its caption."""
+    # The browser has fonts for names that matplotlib has no glyphs for.
+    with mpl.rc_context({**STYLE, "svg.hashsalt": f"{plot.kind} {plot.arguments}"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure = Figure(figsize=(WIDTH, HEIGHT), facecolor="none")
+        KINDS[plot.kind](figure.add_subplot(), **plot.arguments)
+        svg = recolour(to_svg(figure), COLOURS)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # numbered alike in every plot, and not referred to
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"| version="1.1"| (width|height)="[\d.]+pt"', "", svg).replace("xlink:", "")
+    return Markup(describe(svg, plot.description)), plot.caption
+
+
+def _bars(axes: Axes, edges: Sequence[float], counts: Sequence[int], x: str, y: str) -> None:
+    """Draw a histogram, with bars below zero in the second colour."""
+    colours = [FIRST if low + high >= 0 else SECOND for low, high in pairwise(edges)]
+    axes.bar(edges[:-1], counts, [high - low for low, high in pairwise(edges)], align="edge", color=colours, alpha=0.85)
+    if edges[0] < 0 < edges[-1]:
+        axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlabel=x, ylabel=y)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+
+
+def _two_histograms(axes: Axes, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x: str) -> None:
+    """Draw two distributions over the same bins, each as shares of its total."""
+    for (name, values), colour, alpha in zip(counts.items(), (FIRST, SECOND), (0.35, 0), strict=True):
+        shares = [value / max(sum(values), 1) for value in values]
+        axes.stairs(shares, edges, fill=True, color=colour, alpha=alpha)
+        axes.stairs(shares, edges, color=colour, linewidth=1.7, label=name)
+    axes.set(xlabel=x, ylabel="share")
+    _format_percent(axes.xaxis, axes.yaxis)
+    axes.figure.legend(loc="outside upper center", ncols=2, fontsize=9)  # above the axes, where it hides nothing
+
+
+def _reliability(axes: Axes, bins: Bins, x: str, y: str) -> None:
+    """Draw observed against predicted shares; the area of a dot grows with the number of cases.
+
+    Where bins have a spread, bars show two of it on either side of the prediction.
+    """
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
+    predicted, happened, n = ([b[name] for b in bins] for name in ("predicted", "happened", "n"))
+    if "spread" in bins[0]:
+        spread = [2 * b["spread"] for b in bins]
+        axes.errorbar(predicted, predicted, spread, linestyle="none", color=INK, linewidth=0.8, capsize=3)
+    axes.plot(predicted, happened, color=FIRST, linewidth=1.2)
+    axes.scatter(predicted, happened, [12 + 80 * cases / max(n) for cases in n], color=FIRST, linewidths=0)
+    axes.set(xlabel=x, ylabel=y)
+    _format_percent(axes.xaxis, axes.yaxis)
+
+
+def _format_percent(*of_axes: Any) -> None:
+    for axis in of_axes:
+        axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    "bars": _bars,
+    "two_histograms": _two_histograms,
+    "reliability": _reliability,
+}

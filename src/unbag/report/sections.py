@@ -12,7 +12,7 @@ from unbag.report.overview import describe_gain, describe_labels, find_most_freq
 
 MAX_LISTED = 30
 UNCERTAIN = 0.6
-"""Probability of the likeliest class below which a row counts as uncertain; an edge of the histogram."""
+"""Probability of the most likely class below which a row counts as uncertain; an edge of the histogram."""
 
 
 def make_sections(summary: dict[str, Any]) -> list[Section]:
@@ -29,44 +29,24 @@ def describe_quality(summary: dict[str, Any]) -> Section:
     """Show the estimated figures of the model, and the accuracy of predictions that need no model."""
     section = Section("quality", "Quality")
     if accuracies := _find_accuracies(summary):
-        columns = {"prediction": "name", "accuracy (95 % interval)": "accuracy%|"}
-        section.add_table("Accuracy", accuracies, columns)
+        section.add_table("Accuracy", accuracies, "prediction: name", "accuracy (95 % interval): accuracy%|")
         section.text.append(
             "The class shares of a group, where they are observed, predict only rows of that group. An estimate "
             "follows from held-out groups, without labels of rows."
         )
     if (performance := summary["estimated_performance"]) is not None:
-        columns = {"class": "class", "share of rows": "share%", "predicted": "predicted%"}
-        columns |= {"found (sensitivity)": "sensitivity%", "right (precision)": "precision%", "AUC": "auc#"}
-        section.add_table("Estimated by class, with 95 % intervals", performance["classes"], columns)
+        section.add_table(
+            "Estimated by class, with 95 % intervals",
+            performance["classes"],
+            *("class", "share of rows: share%", "predicted: predicted%", "found (sensitivity): sensitivity%"),
+            *("right (precision): precision%", "AUC: auc#"),
+        )
         section.text.append(
             "Sensitivity is the share of the rows of a class that are predicted as such, precision the share of the "
             "rows predicted as such that are of the class. AUC is the probability that a row of the class gets a "
             f"higher probability than another row. The log loss is {interval(performance['log_loss'], number)}. "
             "The intervals assume that the predicted probabilities are right."
         )
-    return section
-
-
-def describe_likelihood(summary: dict[str, Any]) -> Section:
-    """Compare the log-likelihood of held-out groups with that of predictions that need no model."""
-    section = Section("likelihood", "Log-likelihoods", collapsed=True)
-    section.text.append(
-        "A constant prediction gives every row the class probabilities that fit the observations best; the class "
-        "shares of a group predict only rows of that group."
-    )
-    for s in summary["sets"]:
-        likelihood, group = s["likelihood"], wording(s).group
-        if likelihood["model"] is not None:
-            x = "log-likelihood, model minus constant prediction"
-            histogram = {"edges": likelihood["edges"], "counts": likelihood["counts"], "x": x, "y": wording(s).groups}
-            section.add_plot("bars", f"Histogram: {x}, of each {group}", describe_gain(s), **histogram)
-    columns = {
-        **{"observations": "wording.title", "groups": "judged.groups#", "model": "likelihood.model#"},
-        **{"constant prediction": "likelihood.trivial#", "class shares of the group": "own_share.log_likelihood#"},
-        **{"better than constant": "likelihood.better%", "impossible": "likelihood.impossible#"},
-    }
-    section.add_table("Log-likelihood per group (higher is better)", summary["sets"], columns)
     return section
 
 
@@ -101,25 +81,25 @@ def compare_labels(summary: dict[str, Any]) -> Section | None:
             )
     if labels["renamed"]:
         section.text.append("The observations do not name the classes, which were matched with the labels.")
-    bins = labels["calibration"]
-    predicted = sum(b["n"] * b["predicted"] for b in bins) / labels["rows"]
+    predicted = sum(b["n"] * b["predicted"] for b in labels["calibration"]) / labels["rows"]
     section.add_plot(
         "reliability",
         "Line: share of correct predictions by predicted probability",
         f"The mean predicted probability is {percent(predicted)}, the accuracy {percent(labels['accuracy'])}, the mean "
         f"calibration error {percent(labels['calibration_error'])}.",
-        **{"bins": bins, "x": "probability of the predicted class", "y": "share correct"},
+        bins=labels["calibration"],
+        x="probability of the predicted class",
+        y="share correct",
     )
-    columns = {"class": "class", "rows": "rows#", "predicted": "called#", "recall": "found%|", "precision": "correct%|"}
-    section.add_table("By class", labels["classes"], columns)
+    columns = ("class", "rows#", "predicted: called#", "recall: found%|", "precision: correct%|")
+    section.add_table("By class", labels["classes"], *columns)
     if (matrix := labels["confusion"]) is not None:
         names = [row["class"] for row in labels["classes"]]
         shares = [[Cell(f"{n:,}", n, round(100 * n / max(sum(row), 1))) for n in row] for row in matrix]
         rows = [[Cell(name), *cells] for name, cells in zip(names, shares, strict=True)]
         section.tables.append(Table("Rows by label and predicted class", ["label", *names], rows, names))
     if labels["mistakes"]:
-        columns = {"label": "label", "predicted": "predicted", "rows": "rows#"}
-        section.add_table("Most frequent mistakes", labels["mistakes"], columns)
+        section.add_table("Most frequent mistakes", labels["mistakes"], "label", "predicted", "rows#")
     return section
 
 
@@ -128,8 +108,7 @@ def compare_methods(summary: dict[str, Any]) -> Section | None:
     if not summary.get("comparison"):
         return None
     section = Section("comparison", "Comparison with other methods")
-    columns = {"method": "method", "accuracy": "accuracy%|", "seconds": "seconds#"}
-    section.add_table("Accuracy on new rows", summary["comparison"], columns)
+    section.add_table("Accuracy on new rows", summary["comparison"], "method", "accuracy%|", "seconds#")
     return section
 
 
@@ -139,12 +118,12 @@ def _describe_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
         words, which = wording(s), f": {wording(s).title.lower()}" if len(sets) > 1 else ""
         section = Section(f"outcome-{n}", f"Observed and predicted values{which}")
         {"counts": _add_counts, "answers": _add_answers, "other": _add_other}[s["outcome"]["form"]](section, s)
-        columns = {words.group: "group", "size": "size#", "observed": "observed"}
+        columns = [f"{words.group}: group", "size#", "observed"]
         if s["outcome"]["form"] == "counts":
-            columns |= {"expected": "expected", "difference in standard deviations": "deviation#"}
+            columns += ["expected", "difference in standard deviations: deviation#"]
         else:
-            columns["predicted probability of the observation"] = "probability%"
-        section.add_table(f"{words.groups.capitalize()} that fit worst", s["worst"], columns)
+            columns.append("predicted probability of the observation: probability%")
+        section.add_table(f"{words.groups.capitalize()} that fit worst", s["worst"], *columns)
         yield section
 
 
@@ -156,11 +135,13 @@ def _add_counts(section: Section, s: dict[str, Any]) -> None:
         f"Line: observed share of a class in a {words.group}, by the predicted share",
         "Vertical bars show where 95 % of the shares lie if the model is right and members are independent; "
         f"{outside} of {len(found['bins'])} are outside.",
-        **{"bins": found["bins"], "x": "predicted share", "y": "observed share"},
+        bins=found["bins"],
+        x="predicted share",
+        y="observed share",
     )
-    columns = {"class": "class", "observed": "observed#", "predicted": "expected#", "mean error": "error#"}
-    columns["mean error of a constant count"] = "trivial_error#"
-    section.add_table(f"Counts in {s['judged']['groups']:,} {words.groups}", found["classes"], columns)
+    columns = ("class", "observed#", "predicted: expected#", "mean error: error#")
+    title = f"Counts in {s['judged']['groups']:,} {words.groups}"
+    section.add_table(title, found["classes"], *columns, "mean error of a constant count: trivial_error#")
 
 
 def _add_answers(section: Section, s: dict[str, Any]) -> None:
@@ -172,35 +153,37 @@ def _add_answers(section: Section, s: dict[str, Any]) -> None:
         f"The likelier value is right for {percent(found['right'])} of the {words.groups}, the most frequent value for "
         f"{percent(found['most_common'])}.",
         counts={f"observed: {words.no}": found["no"], f"observed: {words.yes}": found["yes"]},
-        **{"edges": found["edges"], "x": axis},
+        edges=found["edges"],
+        x=axis,
     )
     section.add_plot(
         "reliability",
         f"Line: observed share of “{words.yes}” by its predicted probability",
         "On the dotted line, predicted probabilities equal observed shares.",
-        **{"bins": found["bins"], "x": axis, "y": "observed share"},
+        bins=found["bins"],
+        x=axis,
+        y="observed share",
     )
-    columns = {axis: "predicted%", "observed share": "happened%", words.groups: "n#"}
-    section.add_table("Calibration", found["bins"], columns)
+    columns = (f"{axis}: predicted%", "observed share: happened%", f"{words.groups}: n#")
+    section.add_table("Calibration", found["bins"], *columns)
 
 
 def _add_other(section: Section, s: dict[str, Any]) -> None:
     found, words, x = s["outcome"], wording(s), "predicted probability of the observation"
-    likely = sum(found["counts"][5:]) / max(sum(found["counts"]), 1)
+    likely = percent(sum(found["counts"][5:]) / max(sum(found["counts"]), 1))
     histogram = {"edges": found["edges"], "counts": found["counts"], "x": x, "y": words.groups}
-    section.add_plot("bars", f"Histogram: {x}", f"It is at least one half for {percent(likely)} of them.", **histogram)
+    section.add_plot("bars", f"Histogram: {x}", f"It is at least one half for {likely} of them.", **histogram)
 
 
 def describe_balance(summary: dict[str, Any]) -> Section:
     """Compare the shares of the classes."""
-    rows, section = summary["balance"], Section("balance", "Class shares")
+    section = Section("balance", "Class shares")
     section.text.append(
         "Shares of the classes among members of groups: predicted from the rows alone, given the observations, and "
         "implied by the observations alone, where they imply shares."
     )
-    columns = {"class": "class", "most likely class": "called%", "predicted": "predicted%|"}
-    columns |= {"given the observations": "known%|", "implied by the observations": "implied%|"}
-    section.add_table("Shares of the classes", rows, columns)
+    columns = ("class", "most likely class: called%", "predicted: predicted%|", "given the observations: known%|")
+    section.add_table("Shares of the classes", summary["balance"], *columns, "implied by the observations: implied%|")
     return section
 
 
@@ -220,24 +203,20 @@ def describe_importance(summary: dict[str, Any]) -> Section | None:
     )
     if (total := summary["columns"]) > len(measured["columns"]):
         section.text.append(f"Of {total:,} columns, those most correlated with predicted probabilities were permuted.")
-    columns = {"column": "column", "loss of log-likelihood per group": "drop#|", "standard error": "error#"}
-    section.add_table("Permutation importance", measured["columns"], columns)
+    columns = ("column", "loss of log-likelihood per group: drop#|", "standard error: error#")
+    section.add_table("Permutation importance", measured["columns"], *columns)
     return section
 
 
 def describe_uncertainty(summary: dict[str, Any]) -> Section:
-    """Show the probability of the likeliest class, and for which values and groups it is lowest."""
-    section, axis = Section("uncertainty", "Uncertain predictions"), "probability of the likeliest class"
+    """Show the probability of the most likely class."""
+    section, axis = Section("uncertainty", "Uncertain predictions"), "probability of the most likely class"
     section.text.append(
         "The probability of the most likely class of each member, from the row alone and given the observation of its "
         "group (the posterior, which disaggregate returns)."
     )
-    if parts := summary["least_confident"]:
-        columns = {"column": "column", "value": "value", "members": "members#", f"mean {axis}": "confidence%|"}
-        section.add_table("Values with the lowest confidence", parts, columns)
-    for s in summary["sets"]:
-        confidence, words = s["confidence"], wording(s)
-        before, after, edges = confidence["before"], confidence["after"], confidence["edges"]
+    for confidence in (s["confidence"] for s in summary["sets"]):
+        before, edges = confidence["before"], confidence["edges"]
         uncertain = sum(n for n, edge in zip(before, edges, strict=False) if edge < UNCERTAIN - 1e-9)
         caption = (
             f"It is below {percent(UNCERTAIN)} for {percent(uncertain / sum(before))} of the members. Its mean is "
@@ -251,28 +230,23 @@ def describe_uncertainty(summary: dict[str, Any]) -> Section:
             "two_histograms",
             f"Histograms: {axis}, from the row alone and given the observation",
             f"{caption}.",
-            counts={"from the row alone": before, "given the observation": after},
-            **{"edges": edges, "x": axis},
+            counts={"from the row alone": before, "given the observation": confidence["after"]},
+            edges=edges,
+            x=axis,
         )
-        if s["sizes"]["max"] > 1:
-            columns = {words.group: "group", "size": "size#", "observed": "observed", "from the row alone": "before%"}
-            columns["given the observation"] = "after%"
-            section.add_table(f"{words.groups.capitalize()} with the lowest mean {axis}", s["unsure"], columns)
     return section
 
 
 def describe_data(summary: dict[str, Any]) -> Section:
     """Describe rows, groups and where they come from."""
     about, shape, section = summary["data"], summary["data"]["input_shape"], Section("data", "Training data")
-    columns = {
-        **{"observations": "wording.title", "kind": "aggregate", "groups": "groups#", "rows": "rows#"},
-        **{"smallest": "sizes.min#", "median size": "sizes.median#", "largest": "sizes.max#"},
-    }
-    section.add_table("Sets of observations", summary["sets"], columns)
+    columns = ("observations: wording.title", "kind: aggregate", "groups#", "rows#", "smallest: sizes.min#")
+    section.add_table(
+        "Sets of observations", summary["sets"], *columns, "median size: sizes.median#", "largest: sizes.max#"
+    )
     for s in summary["sets"]:
         if len(sizes := s["sizes"]["histogram"]) > 1:
-            columns = {"size from": "from#", "to": "to#", "groups": "groups#|"}
-            section.add_table(f"Sizes of {wording(s).groups}", sizes, columns)
+            section.add_table(f"Sizes of {wording(s).groups}", sizes, "size from: from#", "to#", "groups#|")
     described = {
         "rows": number(about["rows"]),
         "rows in groups": number(about["rows_in_groups"]),
@@ -284,30 +258,31 @@ def describe_data(summary: dict[str, Any]) -> Section:
     return section
 
 
+def describe_likelihood(summary: dict[str, Any]) -> Section:
+    """Compare the log-likelihood of held-out groups with that of predictions that need no model."""
+    section = Section("likelihood", "Log-likelihoods", collapsed=True)
+    section.text += [
+        "A constant prediction gives every row the class probabilities that fit the observations best; the class "
+        "shares of a group predict only rows of that group.",
+        *map(describe_gain, summary["sets"]),
+    ]
+    columns = ("observations: wording.title", "groups: judged.groups#", "model: likelihood.model#")
+    columns += ("constant prediction: likelihood.trivial#", "class shares of the group: own_share.log_likelihood#")
+    columns += ("better than constant: likelihood.better%", "impossible: likelihood.impossible#")
+    section.add_table("Log-likelihood per group (higher is better)", summary["sets"], *columns)
+    return section
+
+
 def describe_models(summary: dict[str, Any]) -> Section:
-    """Show the candidates, and the steps of the one with the largest weight."""
-    about, section = summary["training"], Section("training", "Models and training", collapsed=True)
+    """Show the candidates of the mixture."""
+    about, section = summary["training"], Section("training", "Models", collapsed=True)
     if about["folds"] > 1:
         section.text.append(
             f"Each group was held out in one of {about['folds']} folds. The held-out log-likelihood determines where "
             "each model stops, its weight and its temperature."
         )
-    columns = {"model": "model", "held-out log-likelihood per group": "score#", "weight": "weight%|"}
-    section.add_table("Models", about["candidates"], {**columns, "steps": "steps#", "seconds": "seconds#"})
-    best = max(about["candidates"], key=lambda c: c["weight"])["model"]
-    for name, title in (("score", "held-out log-likelihood"), ("loss", "training loss")):
-        entries = [entry for entry in about["history"] if entry.get(name) is not None]
-        if entries:
-            x = "epoch" if "epoch" in entries[0] else "step"
-            points = [(entry[x] + 1, entry[name]) for entry in entries]
-            marked = about["best_step"] + 1 if name == "score" else None
-            section.add_plot(
-                "steps",
-                f"Line: {title} by {x}",
-                f"{title.capitalize()} of {best}, the model with the largest weight, from {number(points[0][1])} to "
-                f"{number(points[-1][1])}.",
-                **{"points": points, "best": marked, "x": x, "y": title},
-            )
+    columns = ("model", "held-out log-likelihood per group: score#", "weight%|", "steps#", "seconds#")
+    section.add_table("Models", about["candidates"], *columns)
     return section
 
 

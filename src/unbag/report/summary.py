@@ -15,19 +15,14 @@ from torch import Tensor
 from unbag._utils.environment import versions
 from unbag._utils.problems import Problem
 from unbag.aggregates.symmetry import find_symmetry
-from unbag.data.histograms import evenly, plain
-from unbag.ensemble import Performance
+from unbag.data.histograms import plain
 from unbag.learners.constant import fit_null_model
-from unbag.report.column_metrics import encoded_columns, least_confident, most_correlated, permutation_importance
-from unbag.report.group_metrics import describe_set
-from unbag.report.label_metrics import compare_labels
-from unbag.report.scored_groups import ScoredGroups, find_held_out, score_groups
-from unbag.training import Observations
+from unbag.report.columns import encoded_columns, most_correlated, permutation_importance
+from unbag.report.metrics import ScoredGroups, compare_labels, describe_set, find_held_out, score_groups
 from unbag.training.group_subsets import EXCERPT_NUMBERS, some_groups, take_groups
 
 FORMAT = 3
 
-MAX_STEPS = 500
 MAX_NAMES = 200
 
 
@@ -74,8 +69,14 @@ def summarise(
         folds = [f[s.groups.segments.take(c)[0]] for f, s, c in zip(folds, observations, chosen, strict=True)]
         taken, rows, observations = take_groups(rows, observations, chosen)
         if labels is not None:
-            labels, labelled_rows = _select_labels(taken.numpy(), labels, labelled_rows)
-    classes = [str(name) for name in clf.classes_.tolist()]
+            numbers = np.arange(len(labels)) if labelled_rows is None else np.asarray(labelled_rows)
+            inside = np.isin(numbers, taken)
+            labels = np.asarray(labels)[inside] if inside.any() else None
+            labelled_rows = np.searchsorted(taken, numbers[inside])
+    classes, names = [str(name) for name in clf.classes_.tolist()], clf._column_names()
+    performance = None if clf.estimated_performance_ is None else asdict(clf.estimated_performance_)
+    for name, figures in zip(classes, performance["classes"] if performance else (), strict=False):
+        figures["class"] = name
     constant, by_constant = fit_null_model(observations)
     triples = zip(observations, folds, by_constant, strict=True)
     sets = [score_groups(clf, rows, *triple) for triple in triples]
@@ -86,17 +87,28 @@ def summarise(
             "format": FORMAT,
             "title": title,
             "inputs": inputs,
-            "data": _describe_data(clf, n_rows, observations, classes),
+            "data": {
+                "rows": n_rows,
+                "rows_in_groups": len(torch.cat([s.groups.members for s in observations]).unique()),
+                "features": math.prod(clf.input_shape_),
+                "input_shape": list(clf.input_shape_),
+                "feature_names": [] if names is None else [str(name) for name in names[:MAX_NAMES]],
+                "classes": classes,
+                "symmetry": clf.symmetry_,
+            },
             "estimated_accuracy": None if clf.estimated_accuracy_ is None else asdict(clf.estimated_accuracy_),
-            "estimated_performance": _describe_performance(clf.estimated_performance_, classes),
-            "training": _describe_training(clf),
+            "estimated_performance": performance,
+            "training": {
+                "seconds": sum(c["seconds"] for c in clf.candidates_),
+                "folds": clf.mixture_.n_folds,
+                "candidates": clf.candidates_,
+            },
             "sets": [
                 describe_set(s, classes) | {"error_rate": rate} for s, rate in zip(sets, clf.error_rates_, strict=True)
             ],
             "balance": _balance(sets, classes, constant),
             "columns": len(columns),
             "importance": permutation_importance(clf, rows, shown, sets),
-            "least_confident": least_confident(rows, shown, sets),
             "labels": None if labels is None else compare_labels(clf, rows, labels, labelled_rows, sets),
             "diagnosis": [asdict(finding) for finding in clf.diagnosis_],
             "problems": [problem.as_dict() for problem in problems],
@@ -104,48 +116,6 @@ def summarise(
             "versions": versions("scikit-learn"),
         }
     )
-
-
-def _select_labels(taken: np.ndarray, labels: Any, labelled_rows: Any) -> tuple[Any, Any]:
-    """Return the labels of the rows that were read, and the positions of these rows; None where there are none."""
-    rows = np.arange(len(labels)) if labelled_rows is None else np.asarray(labelled_rows)
-    inside = np.isin(rows, taken)
-    return (np.asarray(labels)[inside], np.searchsorted(taken, rows[inside])) if inside.any() else (None, None)
-
-
-def _describe_data(clf: Any, n_rows: int, observations: Sequence[Observations], classes: list[str]) -> dict[str, Any]:
-    names = clf._column_names()
-    return {
-        "rows": n_rows,
-        "rows_in_groups": len(torch.cat([s.groups.members for s in observations]).unique()),
-        "features": math.prod(clf.input_shape_),
-        "input_shape": list(clf.input_shape_),
-        "feature_names": [] if names is None else [str(name) for name in names[:MAX_NAMES]],
-        "classes": classes,
-        "symmetry": clf.symmetry_,
-    }
-
-
-def _describe_performance(performance: Performance | None, classes: list[str]) -> dict[str, Any] | None:
-    if performance is None:
-        return None
-    by_class = [{"class": name} | asdict(c) for name, c in zip(classes, performance.classes, strict=True)]
-    return {"log_loss": asdict(performance.log_loss), "classes": by_class}
-
-
-def _describe_training(clf: Any) -> dict[str, Any]:
-    """Return the candidates, and the steps of the one with the largest weight, thinned where there are many."""
-    scores = [entry.get("score") for entry in clf.history_]
-    best = max((n for n, score in enumerate(scores) if score is not None), key=scores.__getitem__, default=None)
-    shown = {*evenly(len(scores), MAX_STEPS).tolist(), *([] if best is None else [best])}
-    return {
-        "seconds": sum(c["seconds"] for c in clf.candidates_),
-        "folds": clf.mixture_.n_folds,
-        "candidates": clf.candidates_,
-        "steps": len(scores),
-        "best_step": best,
-        "history": [clf.history_[place] for place in sorted(shown)],
-    }
 
 
 def _balance(sets: Sequence[ScoredGroups], classes: list[str], constant: Tensor) -> list[dict[str, Any]]:

@@ -67,8 +67,7 @@ class FittedRun:
     @classmethod
     def load(cls, run: Run, device: str = "cpu") -> FittedRun:
         """Load a run; files that belong to another run are refused."""
-        from unbag.persistence.classifier_state import CodeError  # noqa: PLC0415 (scikit-learn is slow to import)
-        from unbag.persistence.saved_models import load  # noqa: PLC0415
+        from unbag.persistence.saved_models import CodeError, load  # noqa: PLC0415 (scikit-learn is slow to import)
 
         content = run.read_finished()
         try:

@@ -1,9 +1,8 @@
-"""Metrics by column: permutation importance on held-out groups, and where predictions are least certain."""
+"""Importance of columns: permutation on held-out groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ from torch import Tensor
 
 from unbag.data.features import Feature
 from unbag.data.histograms import evenly
-from unbag.report.elements import number
-from unbag.report.scored_groups import ScoredGroups, compute_evidence
-from unbag.training import Observations
+from unbag.report.metrics import ScoredGroups, compute_evidence
 
 MAX_COLUMNS = 30
 MAX_MEMBERS = 10_000  # of the groups on which importance is measured
@@ -22,10 +19,6 @@ MAX_PREDICTIONS = 500_000  # of importance, over all columns and permutations; w
 MAX_NUMBERS = 2**28  # that these predictions read; with many columns, each is permuted at least once
 MAX_PERMUTATIONS = 5
 MIN_LOG_LIKELIHOOD = -1e6  # of observations that become impossible when a column is permuted
-
-MIN_ROWS = 10
-MAX_PARTS = 15
-N_QUANTILES = 5
 
 Encoded = tuple[Feature, slice]
 """A column of the table, and the numeric columns that encode it."""
@@ -46,7 +39,9 @@ def most_correlated(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[Sco
     """Return the columns that correlate most with any predicted probability, where there are many."""
     if len(columns) <= MAX_COLUMNS:
         return list(columns)
-    members, probs = _sample_members(sets)
+    members = torch.cat([s.observations.groups.members for s in sets])
+    some = torch.from_numpy(evenly(len(members), 10 * MAX_MEMBERS))
+    members, probs = members[some], torch.cat([s.log_probs for s in sets])[some].exp()
     values = rows[members].double()
     values = values.where(values.isfinite(), values.nanmean(0).nan_to_num())
     centred, predicted = values - values.mean(0), probs - probs.mean(0)
@@ -62,21 +57,25 @@ def permutation_importance(
     """Compute how much log-likelihood per group is lost when the values of a column are permuted among rows.
 
     Held-out groups are predicted by models that did not see them. All columns share the same permutations, and all
-    numeric columns that encode a column are permuted together. Of many groups, an even sample is used.
-
-    Returns
-    -------
-    dict or None
-        For each column ``drop``, the weighted mean over groups, and ``error``, its standard error; None without
-        columns, with groups that are too large, or with a time limit that is too short.
+    numeric columns that encode a column are permuted together. Of many groups, an even sample is used. Return None
+    without columns, with groups that are too large, or with a time limit that is too short.
     """
-    sample, folds = _sample_groups(sets)
+    sample, parts = [], []
+    total = sum(int(s.observations.groups.sizes[s.chosen].sum()) for s in sets)
+    for s in sets:
+        n = len(s.chosen)
+        which = s.chosen[evenly(n, max(2, n * MAX_MEMBERS // max(total, 1)))]
+        which = which[s.log_likelihood[which] > -torch.inf]
+        if len(which):
+            sample.append(s.observations.take(which))
+            parts.append(s.folds[s.observations.groups.segments.take(which)[0]])
     members = torch.cat([s.groups.members for s in sample] or [torch.empty(0, dtype=torch.int64)])
     cost = len(members) * len(columns)
     affordable = MAX_PREDICTIONS if clf.time_limit is None else MAX_PREDICTIONS // 10
     if not 0 < cost <= 4 * affordable:
         return None
     n_permutations = min(max(min(affordable, MAX_NUMBERS // rows.shape[1]) // cost, 1), MAX_PERMUTATIONS)
+    folds = torch.cat(parts)
 
     def score(values: Tensor) -> Tensor:
         log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
@@ -110,60 +109,3 @@ def permutation_importance(
         "permutations": n_permutations,
         "held_out": all(s.held_out for s in sets),
     }
-
-
-def _sample_groups(sets: Sequence[ScoredGroups]) -> tuple[list[Observations], Tensor]:
-    """Return an even sample of the chosen groups, and the fold whose models predict each member."""
-    total = sum(int(s.observations.groups.sizes[s.chosen].sum()) for s in sets)
-    sample, folds = [], [torch.empty(0, dtype=torch.int64)]
-    for s in sets:
-        n = len(s.chosen)
-        which = s.chosen[evenly(n, max(2, n * MAX_MEMBERS // max(total, 1)))]
-        which = which[s.log_likelihood[which] > -torch.inf]
-        if len(which):
-            sample.append(s.observations.take(which))
-            folds.append(s.folds[s.observations.groups.segments.take(which)[0]])
-    return sample, torch.cat(folds)
-
-
-def least_confident(rows: Tensor, columns: Sequence[Encoded], sets: Sequence[ScoredGroups]) -> list[dict[str, Any]]:
-    """Return the values and ranges of columns whose rows have the lowest mean probability of their likeliest class."""
-    members, probs = _sample_members(sets)
-    confidence = probs.max(1).values.numpy()
-    at_least = max(MIN_ROWS, len(members) // 50)
-    parts = [
-        {"column": feature.name, "value": value, "members": inside.sum(), "confidence": confidence[inside].mean()}
-        for feature, encoded in columns
-        for value, inside in _split_values(feature, rows[:, encoded][members].numpy())
-        if at_least <= inside.sum() < len(members)
-    ]
-    return sorted(parts, key=lambda part: part["confidence"])[:MAX_PARTS]
-
-
-def _sample_members(sets: Sequence[ScoredGroups]) -> tuple[Tensor, Tensor]:
-    """Return the rows of an even sample of the members of all groups, and their class probabilities."""
-    members = torch.cat([s.observations.groups.members for s in sets])
-    some = torch.from_numpy(evenly(len(members), 10 * MAX_MEMBERS))
-    return members[some], torch.cat([s.log_probs for s in sets])[some].exp()
-
-
-def _split_values(feature: Feature, values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the categories of a column, or ranges of its values between quantiles, and which rows are in each."""
-    if feature.kind == "category":
-        for j, name in enumerate(feature.values):
-            yield name or "missing", values[:, j] == 1
-        return
-    column = values[:, 0]
-    missing = np.isnan(column)
-    yield "missing", missing
-    if feature.kind == "boolean":
-        yield from (("false", column == 0), ("true", column == 1))
-    elif not missing.all():
-        edges = np.unique(np.quantile(column[~missing], np.linspace(0, 1, N_QUANTILES + 1), method="nearest"))
-        for low, high in pairwise(edges):
-            inside = (column >= low) & ((column < high) | (high == edges[-1]))
-            yield f"{_format(feature, low)} to {_format(feature, high)}", inside
-
-
-def _format(feature: Feature, value: float) -> str:
-    return str(np.datetime64(int(value), "D")) if feature.kind == "date" else number(value).replace(",", "")
