@@ -21,7 +21,7 @@ from unbag.data.groups import Groups, has_default_index, index_of
 
 
 def read_per_group(value: Any, groups: Groups, name: str = "z") -> Tensor:
-    """Return a tensor with the entries in the order of the groups; their number is checked by the caller."""
+    """Return a tensor with the entries in the order of the groups; the caller checks their number."""
     return read_with_columns(value, groups, name)[0]
 
 

@@ -14,7 +14,11 @@ from unbag.data.groups import Groups
 
 def is_list_of_bags(X: Any) -> bool:
     """Return whether an object is a list of tables in memory, each with the rows of a bag."""
-    return isinstance(X, list | tuple) and len(X) > 0 and all(_is_table(bag) for bag in X)
+    return (
+        isinstance(X, list | tuple)
+        and len(X) > 0
+        and all(isinstance(bag, np.ndarray | Tensor) and bag.ndim == 2 for bag in X)
+    )
 
 
 def join_bags(bags: list[Any]) -> tuple[np.ndarray, Groups]:
@@ -31,16 +35,12 @@ def join_bags(bags: list[Any]) -> tuple[np.ndarray, Groups]:
     return np.concatenate(tables), Groups.from_sizes([len(table) for table in tables])
 
 
-def _is_table(bag: Any) -> bool:
-    return isinstance(bag, np.ndarray | Tensor) and bag.ndim == 2
-
-
 SHARES = (0.02, 0.05, 0.1, 0.2, 1.0)
 """Shares of the members of a group whose largest scores are averaged."""
 
 
 def pool(rows: Tensor, groups: Groups) -> Tensor:
-    """Compute the mean, minimum and maximum of each column in each group, float32, shape ``(groups, 3 columns)``."""
+    """Compute the mean, minimum and maximum of each column in each group, float32, ``(groups, 3 columns)``."""
     groups = groups.to("cpu")
     # In float32, rounding would make the mean of a constant column vary, and scaling would enlarge the differences.
     members = groups.gather(rows.cpu()).double()
@@ -50,19 +50,9 @@ def pool(rows: Tensor, groups: Groups) -> Tensor:
 
 
 def pool_scores(scores: Tensor, segments: Segments) -> Tensor:
-    """Compute the means of the largest scores of each group, float32, shape ``(groups, shares)``.
-
-    Parameters
-    ----------
-    scores
-        One score per membership.
-    segments
-        Memberships of each group.
-    """
-    means = []
-    for share in SHARES:
-        selected = select_top(scores, segments, share)
-        means.append(segments.sum(torch.where(selected, scores, 0)) / segments.sum(selected.long()))
+    """Compute the means of the largest scores of each group, float32, ``(groups, shares)``; a score per membership."""
+    tops = [select_top(scores, segments, share) for share in SHARES]
+    means = [segments.sum(torch.where(top, scores, 0)) / segments.sum(top.long()) for top in tops]
     return torch.stack(means, 1).float()
 
 

@@ -115,7 +115,6 @@ def read_arrays(column: pa.Array, width: int | None, file: str, first_row: int, 
         finite = np.isfinite(rows.astype(np.float32, copy=False)).all(1)
     if not finite.all():
         row = int(finite.argmin())
-        raise fail(
-            "a number in the list is missing, infinite or too large; correct it", file, first_row + row + 1, name
-        )
+        message = "a number in the list is missing, infinite or too large; correct it"
+        raise fail(message, file, first_row + row + 1, name)
     return rows

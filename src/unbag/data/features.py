@@ -87,15 +87,9 @@ class Tally:
 
     def as_problems(self, file: str) -> list[Problem]:
         """Return the counts as notes."""
-        unknown, filled = (
-            "categories that training rows did not have",
-            "missing, but no training row had a missing value",
-        )
-        return [
-            Problem("note", f"{count:,} values are {meaning}", file, None, name)
-            for meaning, counts in ((unknown, self.unknown), (f"{filled} here", self.filled))
-            for name, count in counts.items()
-        ]
+        notes = [("categories that training rows did not have", *item) for item in self.unknown.items()]
+        notes += [("missing, but no training row had a missing value here", *item) for item in self.filled.items()]
+        return [Problem("note", f"{count:,} values are {what}", file, None, name) for what, name, count in notes]
 
 
 @dataclass(frozen=True)
@@ -281,12 +275,9 @@ def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.
         return number
     if feature.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
-    dates, found = feature.kind == "date", kind_of(column)
-    if (
-        found in ("category", "array")
-        or dates != (found == "date")
-        or (not dates and pa.types.is_temporal(column.type))
-    ):
+    found = kind_of(column)  # times and durations are numbers by their kind
+    suits = found == "date" if feature.kind == "date" else not pa.types.is_temporal(column.type)
+    if found in ("category", "array") or not suits:
         if len(present := np.flatnonzero(~is_missing(column))):
             row, kind = int(present[0]), {"date": "dates", "category": "text"}.get(feature.kind, "numbers")
             held = f"the column held {kind} when the model was fitted, but {column[row].as_py()!r} here"

@@ -40,13 +40,11 @@ class Categorical:
         return -(targets * outputs.log_softmax(1)).sum(1)
 
     def extrapolate(self, targets: Tensor, outputs: Tensor, overrelaxation: float) -> Tensor:
-        """Move expected labels beyond the posterior, away from the current prediction.
+        """Move expected labels, ``(rows, classes)``, beyond the posterior, away from the prediction of the E-step.
 
         Expectation-maximisation is slow where groups are large, because the posterior of a row is then close to its
         current prediction. The extrapolation changes the speed and not the fixed point (Salakhutdinov and Roweis,
-        2003), except where it has to be clamped, which biases small groups. ``targets`` are ``(rows, classes)``, each
-        row sums to its weight; ``outputs`` are the logits of the E-step; ``overrelaxation`` is the step length beyond
-        the posterior.
+        2003), except where it has to be clamped, which biases small groups.
         """
         if overrelaxation == 0:
             return targets
@@ -55,10 +53,9 @@ class Categorical:
         return moved * (weight / moved.sum(1, keepdim=True).clamp_min(torch.finfo(moved.dtype).tiny))
 
     def mix(self, outputs: Tensor, log_weights: Tensor, sharpness: Tensor) -> Tensor:
-        """Compute the log-probabilities of a mixture of tempered predictions.
+        """Compute the log-probabilities of a mixture of models, whose logits are ``(models, rows, classes)``.
 
-        ``outputs`` are the logits of each model, ``(models, rows, classes)``; ``log_weights`` and ``sharpness``, the
-        inverse temperatures, have shape ``(models,)``.
+        ``log_weights`` and ``sharpness``, the inverse temperatures, have shape ``(models,)``.
         """
         tempered = (outputs * sharpness[:, None, None]).log_softmax(2)
         return (tempered + log_weights[:, None, None]).logsumexp(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import mmap
-import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -139,7 +138,7 @@ def _list_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 def _stat(path: Path) -> tuple[int, int]:
     try:
-        status = os.stat(path)
+        status = path.stat()
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {path}; it holds rows of the training data, restore it") from None
     return status.st_size, status.st_mtime_ns
@@ -153,8 +152,7 @@ def _map(path: Path) -> np.memmap:
         kinds = " or ".join(SUFFIXES)
         raise ValueError(f"{path} cannot be read as {kinds} with one array: {error}; write or copy it again") from error
     if array.ndim < 2 or array.size == 0 or array.dtype.kind not in "fiub":
-        found = f"{array.dtype} of shape {array.shape}"
-        raise ValueError(f"{path} must hold an array of numbers, (rows, columns), got {found}")
+        raise ValueError(f"{path} must hold numbers, (rows, columns), got {array.dtype} of shape {array.shape}")
     if not array.flags.c_contiguous:
         raise ValueError(f"{path} is stored by columns (Fortran order); store it by rows with numpy.ascontiguousarray")
     return array

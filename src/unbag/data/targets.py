@@ -90,7 +90,7 @@ def is_target(y: Any) -> bool:
 
 
 def columns_of_target(y: np.ndarray) -> list[Any] | None:
-    """Return the names of the columns of the observations in a target; None where they have none."""
+    """Return the names of the columns of the observations; None where they have none."""
     title = (y.dtype.fields or {})["z"][2:]
     return ast.literal_eval(title[0]) if title else None
 

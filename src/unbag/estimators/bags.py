@@ -33,15 +33,7 @@ class BagModel:
     mixture: Mixture
 
     def predict(self, rows: Tensor, log_probs: Tensor, bags: Observations) -> np.ndarray:
-        """Return the probability of the observations of bags, shape ``(bags,)``.
-
-        Parameters
-        ----------
-        rows, log_probs
-            Scaled rows, and the log-probabilities of their classes.
-        bags
-            The bags and the observations to ask for.
-        """
+        """Return the probability of the observations of bags, ``(bags,)``, from scaled rows and their predictions."""
         members = log_probs[bags.groups.members]
         columns = _pool(rows, members, bags)[:, : len(self.scaling.shift)]  # models saved earlier have no scores
         pooled = self.scaling(columns).float()
@@ -54,22 +46,12 @@ class BagModel:
 def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[Problem], Schedule]) -> BagModel | None:
     """Fit models to the pooled scores and columns of bags, and mix them with the prediction by instances.
 
-    Return None for other observations and for images.
-
-    Parameters
-    ----------
-    problem
-        Instances and labels of bags.
-    mixture
-        The models of instances, with predictions of each bag by models that did not see it.
-    make_schedule
-        Resolves what is fitted to the pooled columns.
+    ``mixture`` has the models of instances, and predictions of each bag by models that did not see it. Return None for
+    other observations and for images.
     """
-    out_of_fold, bags = mixture.out_of_fold, problem.sets[0]
-    X = problem.X
-    if not isinstance(X, Tensor) or X.ndim != 2:
-        return None
-    if len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
+    out_of_fold, bags, X = mixture.out_of_fold, problem.sets[0], problem.X
+    is_table = isinstance(X, Tensor) and X.ndim == 2
+    if not is_table or len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
         return None
     columns = _pool(X, out_of_fold, bags)
     scaling = fit_scaling(columns, "standard")

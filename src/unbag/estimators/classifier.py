@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 from sklearn.utils.metadata_routing import UNUSED
 from torch import Tensor
 
-from unbag._utils.checks import check_device
 from unbag._utils.findings import NO_ESTIMATE, Finding, UnbagWarning
 from unbag._utils.random_state import first_seed
 from unbag.aggregates.noisy import fits_rate
@@ -35,6 +34,7 @@ SILENT = ("unnamed_classes", "constant_columns", "never_predicted")
 """Kinds of findings that are recorded without a warning."""
 
 
+@dataclass(eq=False, repr=False)
 class AggregateClassifier(Predictor):
     """Classify individual rows, learning from observations of groups.
 
@@ -84,10 +84,8 @@ class AggregateClassifier(Predictor):
         Class names, in the order of the columns of probabilities.
     n_features_in_, feature_names_in_
         Number of features, and their names if all are strings.
-    preparation_ : Preparation or None
-        Encoding of a table of pandas, polars or Arrow as numbers.
-    scaling_ : Scaling
-        Scaling of the rows that models receive.
+    preparation_, scaling_
+        Encoding of a table of pandas, polars or Arrow as numbers, and the scaling of the rows that models receive.
     mixture_ : Mixture
         The fitted candidates, their weights and temperatures.
     candidates_ : list of dict
@@ -131,40 +129,22 @@ class AggregateClassifier(Predictor):
     # In a search or a pipeline, groups= is meant for the splitter; those of fit come inside a target.
     __metadata_request__fit = {"groups": UNUSED}  # noqa: RUF012 (the convention of scikit-learn)
 
-    def __init__(
-        self,
-        aggregate: Any = "label_proportions",
-        model: Any = "auto",
-        *,
-        method: str = "auto",
-        n_classes: int | None = None,
-        classes: Any = None,
-        class_shares: Any = None,
-        sampling: Any = None,
-        scaling: str = "auto",
-        training: Any = None,
-        validation: Any = None,
-        time_limit: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "cpu",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.aggregate = aggregate
-        self.model = model
-        self.method = method
-        self.n_classes = n_classes
-        self.classes = classes
-        self.class_shares = class_shares
-        self.sampling = sampling
-        self.scaling = scaling
-        self.training = training
-        self.validation = validation
-        self.time_limit = time_limit
-        self.n_jobs = n_jobs
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    aggregate: Any = "label_proportions"
+    model: Any = "auto"
+    _: KW_ONLY
+    method: str = "auto"
+    n_classes: int | None = None
+    classes: Any = None
+    class_shares: Any = None
+    sampling: Any = None
+    scaling: str = "auto"
+    training: Any = None
+    validation: Any = None
+    time_limit: float | None = None
+    n_jobs: int | None = None
+    device: str = "cpu"
+    random_state: Any = None
+    verbose: int = 0
 
     def fit(  # noqa: PLR0917 (scikit-learn passes them by position, too)
         self,
@@ -195,16 +175,14 @@ class AggregateClassifier(Predictor):
         subjects
             Identifies the person or object that each row belongs to. Rows of a subject are held out together.
         """
-        check_device(self.device)
         seed, begun = first_seed(self.random_state), time.monotonic()
-        weights = {"sample_weight": sample_weight, "group_weights": group_weights}
-        data = TrainingData.read(self, X, y, groups, weights=weights, subjects=subjects, seed=seed)
+        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed, begun=begun)
+        data = TrainingData.read(self, X, y, groups, (sample_weight, group_weights), subjects, seed)
         context = self._diagnose_data(data)
         self.scaling_ = data.fit_scaling(self.scaling)
-        plan = partial(resolve, parameters=self.get_params(deep=False), seed=seed, begun=begun)
         problem = fit_error_rates(data.problem(self.scaling_), plan, data.align)
-        mixture = fit_ensemble(problem, schedule := plan(problem), data.align)
-        self._set_result(data, problem, mixture)
+        schedule = plan(problem)
+        self._set_result(data, problem, fit_ensemble(problem, schedule, data.align))
         by_fold = self._set_estimates(data, problem, schedule)
         self.bag_model_ = fit_bag_model(problem, self.mixture_, plan) if self.model == "auto" else None
         self._diagnose_fit(context, data, problem, by_fold, time.monotonic() - begun)

@@ -46,14 +46,11 @@ class RawObservations:
     aggregate: Aggregate
     groups: Groups
     z: Any
-    labels: np.ndarray | None = None
-    """Labels of single rows in place of ``z``; their groups have one row each."""
+    labels: np.ndarray | None = None  # of single rows, in place of ``z``; their groups have one row each
     group_weights: Tensor | None = None
-    checked: Observations | None = None
-    """The same set, if the caller has validated it."""
+    checked: Observations | None = None  # the same set, if the caller has validated it
     sampling: Any = None
-    columns: list[Any] | None = None
-    """Class names of the columns of ``z``; None if it has no names."""
+    columns: list[Any] | None = None  # class names of the columns of ``z``; None if it has no names
 
     @property
     def n_classes(self) -> int | None:
@@ -74,24 +71,22 @@ class RawObservations:
                     f"{classes.tolist()}; make it from a table with its columns in this order"
                 )
             return self.checked.with_weights(self.group_weights)
-        z = self.z if self.columns is None else self.z[:, order]
         if self.labels is not None:
             z = torch.nn.functional.one_hot(number_labels(self.labels, classes), len(classes))
+        else:
+            z = self.z if self.columns is None else self.z[:, order]
         return Observations(self.aggregate, self.groups, z, len(classes), group_weights=self.group_weights)
 
     def weighted(self, sample_weight: Any, group_weights: Any, sampling: Any, n_rows: int) -> RawObservations:
         """Multiply the weights of groups by those of the caller, those of rows, and those of selected observations."""
-        factors = [] if self.group_weights is None else [self.group_weights]
-        if group_weights is not None:
-            factors.append(read_group_weights(group_weights, self.groups))
-        if sample_weight is not None:
-            factors.append(weights_of_groups(sample_weight, self.groups, n_rows))
-        weights = math.prod(factors[1:], start=factors[0]) if factors else None
+        factors = [self.group_weights]
+        factors.append(None if group_weights is None else read_group_weights(group_weights, self.groups))
+        factors.append(None if sample_weight is None else weights_of_groups(sample_weight, self.groups, n_rows))
+        present = [factor for factor in factors if factor is not None]
+        weights = math.prod(present[1:], start=present[0]) if present else None
         if sampling is not None:
             if self.z is None:
-                raise ValueError(
-                    "sampling is by observations of groups, but y holds labels; pass sample_weight instead"
-                )
+                raise ValueError("sampling is by observations, but y holds labels; pass sample_weight instead")
             weights = weights_by_answer(sampling, self.z, weights)
         return replace(self, group_weights=weights, sampling=sampling)
 
@@ -101,14 +96,33 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
 
     Float64, and integers that float32 cannot represent, stay float64 until they are scaled. Rows on disk stay there.
     """
+    preparation = X.preparation if isinstance(X, EncodedRows) else None
     if reset:
-        estimator.preparation_ = None
-    if isinstance(X, EncodedRows):
-        return _read_encoded(estimator, X, reset=reset)
-    if isinstance(X, RowSource) and not isinstance(X, Tensor | SparseRows):
-        return _read_source(estimator, X, reset=reset)
-    if estimator.preparation_ is not None:
+        estimator.preparation_ = preparation
+    elif preparation not in (None, estimator.preparation_):
+        raise ValueError(
+            "X was encoded in another way than the rows of fit; encode it by the preparation_ of the model"
+        )
+    source = X if preparation is None else X.rows
+    if isinstance(source, RowSource) and not isinstance(source, Tensor | SparseRows):
+        rows = _read_source(estimator, source, reset=reset)
+    elif preparation is not None:
+        rows = source
+    elif estimator.preparation_ is not None:
         return encode_frame(estimator, X)
+    else:
+        rows = _read_array(estimator, X, reset=reset)
+    if reset:
+        estimator.input_shape_ = row_shape(rows)
+    elif row_shape(rows) != estimator.input_shape_:
+        raise ValueError(f"X has rows of shape {row_shape(rows)}, but those of fit had {estimator.input_shape_}")
+    if preparation is not None and reset:
+        estimator.n_features_in_ = len(preparation.names)
+        estimator.feature_names_in_ = np.array(preparation.names, dtype=object)
+    return rows
+
+
+def _read_array(estimator: Any, X: Any, *, reset: bool) -> Tensor | SparseRows:
     if isinstance(X, Tensor):
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy(force=True)
     raise_if_masked(X, "X")
@@ -123,38 +137,15 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         _raise_if_text(X)
         raise
     rows = SparseRows(array) if issparse(array) else torch.from_numpy(array)
-    _validate_shape(estimator, rows, reset=reset)
     check_finite(rows, getattr(estimator, "feature_names_in_", None), missing=rows.ndim == 2)
     return rows
 
 
-def _validate_shape(estimator: Any, rows: Rows, *, reset: bool) -> None:
-    shape = row_shape(rows)
-    if reset:
-        estimator.input_shape_ = shape
-    elif shape != estimator.input_shape_:
-        raise ValueError(f"X has rows of shape {shape}, but those of fit had {estimator.input_shape_}")
-
-
-def _read_encoded(estimator: Any, X: EncodedRows, *, reset: bool) -> Rows:
-    rows = X.rows if isinstance(X.rows, Tensor | SparseRows) else _read_source(estimator, X.rows, reset=reset)
-    _validate_shape(estimator, rows, reset=reset)
-    if reset:
-        estimator.preparation_, estimator.n_features_in_ = X.preparation, len(X.preparation.names)
-        estimator.feature_names_in_ = np.array(X.preparation.names, dtype=object)
-    elif X.preparation != estimator.preparation_:
-        raise ValueError(
-            "X was encoded in another way than the rows of fit; encode it by the preparation_ of the model"
-        )
-    return rows
-
-
 def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
-    _validate_shape(estimator, X, reset=reset)
     if reset:
         if not is_network(estimator.model):
             raise ValueError(f"{name_of(estimator.model)} needs rows in memory; for rows on disk, choose a network")
-        estimator.n_features_in_ = estimator.input_shape_[0]
+        estimator.n_features_in_ = row_shape(X)[0]
         vars(estimator).pop("feature_names_in_", None)
         for part in RowSubset(X).split(ROWS_AT_ONCE):
             check_finite(part, missing=part.ndim == 2)
@@ -163,8 +154,18 @@ def _read_source(estimator: Any, X: RowSource, *, reset: bool) -> RowSource:
 
 def _raise_if_text(X: Any) -> None:
     """Name the columns of an array that contain text or dates."""
+
+    def is_text(value: Any) -> bool:
+        try:
+            float(value)
+        except ValueError:
+            return True
+        except TypeError:
+            return isinstance(value, date)
+        return isinstance(value, bytes)
+
     columns = np.atleast_2d(np.asarray(X)).T
-    texts = [next(filter(_is_text, column.tolist()), None) for column in columns]
+    texts = [next(filter(is_text, column.tolist()), None) for column in columns]
     flags = torch.tensor([text is not None for text in texts])
     if bool(flags.any()):
         first = texts[int(flags.nonzero()[0])]
@@ -172,17 +173,6 @@ def _raise_if_text(X: Any) -> None:
             f"X must hold numbers, but there are values such as {first!r} in {format_indices('column', flags)}; pass a "
             "table of pandas or polars, whose text and dates become numbers, or leave the column out"
         )
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether a value is a date, or text that is not a number."""
-    if not isinstance(value, str):
-        return isinstance(value, bytes | date)
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
 
 
 def read_sets(
@@ -202,19 +192,18 @@ def read_sets(
         aggregate, arguments = [aggregate], {name: [value] for name, value in arguments.items()}
     elif not aggregate:
         raise ValueError("aggregate is an empty list: there is nothing to learn from")
-    n = len(aggregate)
     for name, value in arguments.items():
         if value is None and name != "y":
-            arguments[name] = [None] * n
-        elif not isinstance(value, list | tuple) or len(value) != n:
+            arguments[name] = [None] * len(aggregate)
+        elif not isinstance(value, list | tuple) or len(value) != len(aggregate):
             got = f"{len(value)} entries" if isinstance(value, list | tuple) else describe(value)
-            raise ValueError(f"with a list of {n} aggregates, {name} must be a list with an entry for each; got {got}")
-    return [
-        _read_set(find_aggregate(kind), values, read_groups(members, n_rows), n_rows, classes).weighted(
-            sample_weight, weights, selection, n_rows
-        )
-        for kind, values, members, weights, selection in zip(aggregate, *arguments.values(), strict=True)
-    ]
+            rule = f"with a list of {len(aggregate)} aggregates, {name} must be a list with an entry for each"
+            raise ValueError(f"{rule}; got {got}")
+    sets = []
+    for kind, values, members, weights, selection in zip(aggregate, *arguments.values(), strict=True):
+        raw = _read_set(find_aggregate(kind), values, read_groups(members, n_rows), n_rows, classes)
+        sets.append(raw.weighted(sample_weight, weights, selection, n_rows))
+    return sets
 
 
 def observes_bags(aggregate: Any, X: Any, y: Any) -> bool:
@@ -230,16 +219,12 @@ def read_groups(groups: Any, n_rows: int, *, several: bool = False) -> Any:
         return [read_groups(entry, n_rows) for entry in groups]
     if groups is None or isinstance(groups, Groups):
         return groups
+    rule = f"groups must be unbag.Groups, or hold an id for each of {n_rows} rows of X"
     if getattr(groups, "ndim", 1) == 2:
-        raise TypeError(
-            "groups must be unbag.Groups, or an id for each row; pairs and triplets of row numbers are "
-            "unbag.Groups.from_tuples(groups)"
-        )
+        raise TypeError(f"{rule}; pairs and triplets of row numbers are unbag.Groups.from_tuples(groups)")
     made = Groups.from_ids(groups)
     if made.n_rows != n_rows:
-        raise ValueError(
-            f"groups must be unbag.Groups, or hold an id for each of {n_rows} rows of X; got {made.n_rows} ids"
-        )
+        raise ValueError(f"{rule}; got {made.n_rows} ids")
     return made
 
 
@@ -327,8 +312,8 @@ def _read_labels_of_rows(aggregate: Aggregate, y: Any, n_rows: int) -> np.ndarra
     if aggregate.outcome != "class_counts":
         raise ValueError(
             f"y holds no groups, but {type(aggregate).__name__} observes groups: use fit(X, z, groups=groups) or "
-            "fit(X, unbag.target(ids, z)); scikit-learn passes groups= to splitters, not to fit; to learn from "
-            f"labels of rows, leave aggregate='label_proportions'; if y was made by unbag.target, {NUMBERED}"
+            "fit(X, unbag.target(ids, z)); scikit-learn passes groups= to splitters, not to fit; for labels of rows, "
+            f"use aggregate='label_proportions'; if y was made by unbag.target, {NUMBERED}"
         )
     if y is not None:
         _check_length(y, n_rows)

@@ -17,14 +17,8 @@ def bag_auc(estimator: Any, X: Any, y: Any, groups: Any = None) -> float:
     result of :func:`unbag.target`, or ``cross_val_score(clf, bags, labels, scoring=unbag.metrics.bag_auc)`` with a list
     of arrays and one label per bag.
 
-    Parameters
-    ----------
-    estimator
-        A fitted :class:`unbag.AggregateClassifier` whose observations are 0 and 1.
-    X
-        Rows, or a list with an array for each bag.
-    y, groups
-        Observations of the bags, as in ``fit``.
+    ``estimator`` is a fitted :class:`unbag.AggregateClassifier` whose observations are 0 and 1; the other arguments are
+    those of its ``fit``.
 
     Examples
     --------

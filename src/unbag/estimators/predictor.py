@@ -54,8 +54,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     classes: Any
     classes_: np.ndarray
     mixture_: Mixture
-    class_order_: np.ndarray
-    """For each class, the output of the mixture that it is read from."""
+    class_order_: np.ndarray  # for each class, the output of the mixture that it is read from
     scaling_: Scaling
     preparation_: Preparation | None
     input_shape_: tuple[int, ...]
@@ -64,11 +63,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     feature_statistics_: dict[str, list[float]] | None
     symmetry_: Symmetry
     folds_: list[list[int]]
-    member_folds_: list[Tensor]
-    """For each set of observations, the fold whose models predict each membership, -1 where there is none: those of
-    that fold did not learn from the group."""
-    fitted_aggregates_: list[Aggregate]
-    """The kind of each set of observations, with the error rates that were fitted."""
+    member_folds_: list[Tensor]  # of each set, the fold whose models did not learn from each membership; -1 without one
+    fitted_aggregates_: list[Aggregate]  # the kind of each set of observations, with the error rates that were fitted
     bag_model_: BagModel | None
 
     def __new__(cls, *arguments: Any, **parameters: Any) -> Self:
@@ -112,18 +108,17 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             For a target and for ids, one line per row. With :class:`unbag.Groups`, one line per membership, in the
             order of ``groups.members``. For a list of bags or of aggregates, a list of arrays.
         """
-        given = X
-        X, groups = self._split_bags(X, groups)
-        log_probs = self._log_probs(X)
+        rows, groups = self._split_bags(X, groups)
+        log_probs = self._log_probs(rows)
         sets = self._read_observations(z, groups, len(log_probs))
-        groups_of_sets = groups if self._has_several_sets() and groups is not None else [groups] * len(sets)
+        groups_of_sets = groups if self._has_several_sets and groups is not None else [groups] * len(sets)
         posteriors = []
         for s, passed in zip(sets, groups_of_sets, strict=True):
             posterior = compute_posterior(s, log_probs)
             if not isinstance(passed, Groups):  # every row is in one group
                 posterior = torch.empty_like(posterior).index_copy_(0, s.groups.members, posterior)
             posteriors.append(posterior.numpy())
-        return posteriors if self._has_several_sets() else self._per_bag(posteriors[0], given)
+        return posteriors if self._has_several_sets else self._per_bag(posteriors[0], X)
 
     def predict_groups(self, X: Any, groups: Any = None, z: Any = None) -> Any:
         """Return the expected observations of groups, or the probability of observations.
@@ -145,20 +140,21 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """
         X, groups = self._split_bags(X, groups)
         log_probs = self._log_probs(X)
-        groups = read_groups(groups, len(log_probs), several=self._has_several_sets())
+        groups = read_groups(groups, len(log_probs), several=self._has_several_sets)
         if groups is None:
             raise TypeError("groups is missing: pass unbag.Groups or an id for each row, or X as a list of arrays")
         if self.bag_model_ is not None:
             bags = self._read_observations([1] * len(groups) if z is None else z, groups, len(log_probs))[0]
             rows = gather_rows(self._read_rows(X), torch.arange(len(log_probs)))
             return self.bag_model_.predict(scale(self.scaling_, rows), log_probs, bags)
-        if z is not None:
+        if z is None:
+            groups_of_sets = groups if self._has_several_sets else [groups]
+            kinds = zip(self.fitted_aggregates_, groups_of_sets, strict=True)
+            expected = [_expected_observations(kind, log_probs, g.to("cpu")) for kind, g in kinds]
+        else:
             sets = self._read_observations(z, groups, len(log_probs))
-            probabilities = [s.evidence(log_probs).log_likelihood.exp().numpy() for s in sets]
-            return probabilities if self._has_several_sets() else probabilities[0]
-        if not self._has_several_sets():
-            return _expected_observations(self.fitted_aggregates_[0], log_probs, groups)
-        return [_expected_observations(a, log_probs, g) for a, g in zip(self.fitted_aggregates_, groups, strict=True)]
+            expected = [s.evidence(log_probs).log_likelihood.exp().numpy() for s in sets]
+        return expected if self._has_several_sets else expected[0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, group_weights: Any = None) -> float:
         """Return the accuracy on labels of rows, or the mean log-likelihood per group on observations.
@@ -173,7 +169,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             As in ``fit``.
         """
         X, groups = self._split_bags(X, groups)
-        several = self._has_several_sets() and isinstance(y, list | tuple) and any(map(is_target, y))
+        several = self._has_several_sets and isinstance(y, list | tuple) and any(map(is_target, y))
         if groups is None and group_weights is None and not is_target(y) and not several:
             return float(super().score(X, read_labels(y), sample_weight))
         log_probs = self._log_probs(X)
@@ -187,10 +183,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
         Parameters
         ----------
-        X
-            Rows.
-        y
-            Their labels, with at least one row of each class.
+        X, y
+            Rows and their labels, with at least one row of each class.
         """
         probs = self._log_probs(X).exp()
         if self.symmetry_ == "none":
@@ -214,35 +208,19 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def check_shift(self, X: Any) -> list[Finding]:
         """Find columns whose mean differs from that of the training rows.
 
-        Differences count beyond what groups vary by, beyond a small effect, and with a false alarm in at most 1 % of
-        tables.
-
-        Parameters
-        ----------
-        X
-            New rows of a table.
-
-        Returns
-        -------
-        list of Finding
-            One finding of kind ``"shift"`` that names the columns with the largest differences, or none.
+        The result is a finding of kind ``"shift"`` that names the columns with the largest differences, or an empty
+        list. Differences count beyond what groups vary by and beyond a small effect; false alarms occur in at most 1 %
+        of tables.
         """
         check_is_fitted(self, "mixture_")
         rows = self._read_rows(X)
         if self.feature_statistics_ is None:
             raise ValueError("check_shift compares the columns of tables; this classifier was fitted to images")
-        parts = [rows] if isinstance(rows, SparseRows) else split_rows(rows, MAX_ROWS)
-        moments = reduce(add, map(Moments.of, parts))
+        moments = reduce(add, map(Moments.of, [rows] if isinstance(rows, SparseRows) else split_rows(rows, MAX_ROWS)))
         return [*find_shift(self.feature_statistics_, moments, self._column_names())]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the numeric columns that models receive.
-
-        Parameters
-        ----------
-        input_features
-            Names of the columns of X; used for arrays, and otherwise compared with those of ``fit``.
-        """
+        """Return the names of the numeric columns that models receive; ``input_features`` names those of an array."""
         check_is_fitted(self, "mixture_")
         names = _check_feature_names_in(self, input_features)
         return names if self.preparation_ is None else np.array(self.preparation_.encoded_names, dtype=object)
@@ -252,12 +230,8 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
         It contains scaling, missing values, all models, their weights and temperatures, can be moved to a GPU, and is
         accepted by ``torch.export.export`` and ``torch.onnx.export(module, (X,), "model.onnx", dynamo=True)``. Rows are
-        numbers or images; of a table of pandas, polars or Arrow, the columns of :meth:`get_feature_names_out`.
-
-        Raises
-        ------
-        ValueError
-            If the mixture contains trees or a classifier of scikit-learn, which have no form as a module.
+        numbers or images; of a table of pandas, polars or Arrow, the columns of :meth:`get_feature_names_out`. Trees
+        and classifiers of scikit-learn have no form as a module and raise an error.
 
         Examples
         --------
@@ -274,12 +248,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Save to a folder as JSON and safetensors, which :func:`unbag.load` reads.
 
-        Parameters
-        ----------
-        folder
-            Where to save.
-        overwrite
-            Whether to replace a model that is there.
+        A model that is there is only replaced with ``overwrite``.
         """
         from unbag.persistence.saved_models import save  # noqa: PLC0415 (imports this module)
 
@@ -289,13 +258,12 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     @property
     def aggregate_(self) -> Any:
         """Return the kind of the observations with fitted error rates; a list for a list of aggregates."""
-        return self.fitted_aggregates_ if self._has_several_sets() else self.fitted_aggregates_[0]
+        return self.fitted_aggregates_ if self._has_several_sets else self.fitted_aggregates_[0]
 
     def _column_names(self) -> Sequence[Any] | None:
         """Return the names of the numeric columns, or None."""
-        return (
-            getattr(self, "feature_names_in_", None) if self.preparation_ is None else self.preparation_.encoded_names
-        )
+        named = getattr(self, "feature_names_in_", None)
+        return named if self.preparation_ is None else self.preparation_.encoded_names
 
     def _read_rows(self, X: Any) -> Rows:
         return read_rows(self, self._split_bags(X, None)[0], reset=False)
@@ -326,6 +294,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         log_probs = (predict(transform_rows(part, partial(scale, self.scaling_))) for part in parts)
         return join((part.double().log_softmax(1) for part in log_probs), len(rows))[:, self.class_order_]
 
+    @property
     def _has_several_sets(self) -> bool:
         return isinstance(self.aggregate, list | tuple)
 
@@ -349,6 +318,5 @@ def compute_posterior(observations: Observations, log_probs: Tensor) -> Tensor:
 
 def _expected_observations(aggregate: Aggregate, log_probs: Tensor, groups: Groups) -> np.ndarray:
     aggregate.check_sizes(groups)
-    groups = groups.to("cpu")
     check_rows(log_probs, groups, "X")
     return aggregate.expect(groups.gather(log_probs), groups).numpy()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 from sklearn.base import BaseEstimator
 
 
+@dataclass(eq=False, repr=False)
 class NetworkTraining(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """How a network is trained by Algorithm 1 of the paper, group by group.
 
@@ -41,42 +43,25 @@ class NetworkTraining(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
         Folder in which an interrupted fit is resumed when it is called again with the same data and settings.
     """
 
-    def __init__(
-        self,
-        epochs: int = 200,
-        *,
-        loss: Any = "cross_entropy",
-        warm_up: int | str = "auto",
-        weights: str = "auto",
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        patience: int | None = 30,
-        optimiser: Any = None,
-        schedule: Any = None,
-        stopping: Any = None,
-        views: Any = None,
-        devices: int | str = "auto",
-        nodes: int = 1,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.epochs = epochs
-        self.loss = loss
-        self.warm_up = warm_up
-        self.weights = weights
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.optimiser = optimiser
-        self.schedule = schedule
-        self.stopping = stopping
-        self.views = views
-        self.devices = devices
-        self.nodes = nodes
-        self.checkpoint = checkpoint
+    epochs: int = 200
+    _: KW_ONLY
+    loss: Any = "cross_entropy"
+    warm_up: int | str = "auto"
+    weights: str = "auto"
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    patience: int | None = 30
+    optimiser: Any = None
+    schedule: Any = None
+    stopping: Any = None
+    views: Any = None
+    devices: int | str = "auto"
+    nodes: int = 1
+    checkpoint: str | Path | None = None
 
 
+@dataclass(eq=False, repr=False)
 class CrossFitting(BaseEstimator):  # type: ignore[misc]
     """How groups are held out to select, mix and calibrate models.
 
@@ -91,12 +76,10 @@ class CrossFitting(BaseEstimator):  # type: ignore[misc]
         Number of models per learner and fold, from different random initialisations.
     """
 
-    def __init__(
-        self, n_folds: int | str | None = "auto", *, validation_fraction: float = 0.1, n_restarts: int = 1
-    ) -> None:
-        self.n_folds = n_folds
-        self.validation_fraction = validation_fraction
-        self.n_restarts = n_restarts
+    n_folds: int | str | None = "auto"
+    _: KW_ONLY
+    validation_fraction: float = 0.1
+    n_restarts: int = 1
 
 
 def refuse_parameters(parameters: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unbag._utils.checks import check_choice
+from unbag._utils.checks import check_choice, check_device
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.symmetry import Symmetry, find_symmetry
 from unbag.data.bags import join_bags
@@ -45,16 +45,18 @@ class TrainingData:
     subjects: Tensor | None
 
     @classmethod
-    def read(
-        cls, estimator: Any, X: Any, y: Any, groups: Any, *, weights: dict[str, Any], subjects: Any, seed: int
+    def read(  # noqa: PLR0917 (the arguments of fit)
+        cls, estimator: Any, X: Any, y: Any, groups: Any, weights: tuple[Any, Any], subjects: Any, seed: int
     ) -> TrainingData:
         """Validate the arguments of ``fit``; sets ``n_features_in_`` and what else describes columns."""
+        check_device(estimator.device)
         if groups is None and observes_bags(estimator.aggregate, X, y):
             X, groups = join_bags(X)
         table = read_frame(X)
         rows: Any = read_rows(estimator, X, reset=True) if table is None else table
-        named = {"sampling": estimator.sampling, "classes": estimator.classes}
-        raw_sets = read_sets(estimator.aggregate, y, groups, len(rows), **weights, **named)
+        arguments: dict[str, Any] = {"sample_weight": weights[0], "group_weights": weights[1]}
+        arguments |= {"sampling": estimator.sampling, "classes": estimator.classes}
+        raw_sets = read_sets(estimator.aggregate, y, groups, len(rows), **arguments)
         if table is not None:
             rows = fit_frame(estimator, X, table, [s.groups for s in raw_sets])
         classes = choose_classes(estimator.classes, estimator.n_classes, raw_sets, estimator.class_shares)
