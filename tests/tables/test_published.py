@@ -178,12 +178,12 @@ def test_bounds_and_what_is_unknown(tmp_path):
     ]
     assert one.aggregate.name == "published_counts"
     assert read_as(one)[1:] == [
-        ("few", "count", 1),
+        ("few", "exact count", 1),
         ("few", "bounds: '<5', '\u22642'", 2),
         ("few", "unknown, 0 to the size of the group: blank", 1),
         ("some", "bounds: '1-4'", 1),
         ("some", "unknown, 0 to the size of the group: '..', 'suppressed', '*'", 3),
-        ("many", "count", 2),
+        ("many", "exact count", 2),
         ("many", "bounds: '10+', '>3'", 2),
     ]
     assert problems == ["note wards.csv: in 3 of 4 groups more than one count is possible; all of them are weighed"]

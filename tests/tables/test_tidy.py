@@ -15,9 +15,9 @@ from unbag._utils.problems import TableError
 from unbag.cli import app
 from unbag.data.columns import Table
 from unbag.tables.grid import read_grids
-from unbag.tables.ids import shared_keys
+from unbag.tables.ids import match_normalised, shared_keys
 from unbag.tables.options import Reading
-from unbag.tables.tidy import choose_table, match_normalised
+from unbag.tables.tidy import choose_table
 
 
 def day(month, number, year=2024):
@@ -179,7 +179,9 @@ FILES = {
         ["a second line of names or units was joined"],
     ),
     "row names without a name in the header": (
-        "ward\tage\n1\tA\t31\n3\tB\t40\n", {"": [1, 3], "ward": ["A", "B"], "age": [31, 40]}, ["moved one column"],
+        "ward\tage\n1\tA\t31\n3\tB\t40\n",
+        {"column 1": [1, 3], "ward": ["A", "B"], "age": [31, 40]},
+        ["moved one column"],
     ),
     "rules and a minus after the number": (
         "------------\n|Name |Sum |\n------------\n|A |1.250,75-|\n|B |990,10|\n------------\n",

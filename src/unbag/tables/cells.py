@@ -1,8 +1,9 @@
-"""Parse cells of published tables: numbers as people write them, bounds such as ``<5``, and unknown counts."""
+"""Parse cells: numbers as people write them, bounds such as ``<5``, unknown counts, and what surrounds numbers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
@@ -15,19 +16,50 @@ from unbag.data.columns import is_missing
 
 MARKS = (".", ",")
 """Decimal separators; the other character of the two separates thousands."""
-
 UNKNOWN = {
     *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
-    *("suppressed", "confidential", "unknown", "missing"),
-    *("..c", "..s", "d", *(f"{left}{mark}{right}" for mark in "cdsxu" for left, right in ("[]", "()"))),
+    *("suppressed", "confidential", "unknown", "missing", "..c", "..s", "d"),
+    *(f"{left}{mark}{right}" for mark in "cdsxuz" for left, right in ("[]", "()")),
 }
 """Texts of cells without a count, in small letters."""
-
 DASHES = "\u2012|\u2013|\u2014|\u2212"
 """All but the hyphen, as a pattern."""
 MAX_EXAMPLES = 1000
 """Numbers that are examined for how many decimals a column shows."""
 UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
+
+_OPEN = (("low", -inf), ("high", inf))
+_BOUNDS = (
+    (r"(?:<|under|below|fewer than|less than) ?(?P<high>.+)", False, True),
+    (r"(?:≤|<=|=<|up to|at most) ?(?P<high>.+)", False, False),
+    (r"(?P<high>.+?) (?:or less|or fewer)", False, False),
+    (r"(?:>|over|above|more than) ?(?P<low>.+)", True, False),
+    (r"(?:≥|>=|=>|at least) ?(?P<low>.+)", False, False),
+    (r"(?P<low>.+?)(?: ?\+| or more| and more| and over)", False, False),
+    (rf"(?P<low>.+?) ?(?:-|{DASHES}|to) ?(?P<high>.+)", False, False),
+)
+"""How bounds are written; whether the lower and the upper one are not reached."""
+
+_SIGN = r"(?:[€$£¥₹₽]|rs\.?|u?[sr]\$|a\$|c\$|eur|usd|gbp|chf|inr|kr\.?|kč|zł|ft|fr\.)"
+_DIGITS = r"[-+\u2212]?(?:\d[\d.,'\u2019 ]*|[.,]\d+)%?"
+_FLAGS = {*"abcdefimnpqrstuvz", "est", "est.", "prov", "prov.", "rev", "rev.", "bd", "be", "ep", "br", "de"}
+_DECORATIONS = (
+    ("currency signs were removed", rf"([-+(]?) ?{_SIGN} ?([-(]?{_DIGITS}-?\)?)", r"\1\2"),
+    ("currency signs were removed", rf"(\(?{_DIGITS}\)?-?) ?{_SIGN}", r"\1"),
+    ("a minus after the number was moved to its front", rf"({_DIGITS})-", r"-\1"),
+    ("signs for approximate numbers were removed", rf"(?:~|≈|ca\.?|approx\.?|circa) ?({_DIGITS})", r"\1"),
+    (
+        "flags after numbers were removed",
+        rf"({_DIGITS}) ?(?:[*†‡§#!^\u00b9\u00b2\u00b3\u2070-\u2079\u1d43-\u1d5f]+|\[[^\]]{{1,6}}\]|\([a-z\d]{{1,3}}\))",
+        r"\1",
+    ),
+)
+"""What surrounds numbers: how its removal is reported, its pattern, and what is kept."""
+_SUFFIX = re.compile(rf"({_DIGITS}) ?([^\d\s.,'%()<>+-][^\d,()<>+]*\d?)", re.IGNORECASE)
+_BRACKETS = re.compile(rf"\( ?({_DIGITS}) ?\)")
+_MONEY = re.compile(
+    r"balance|saldo|profit|loss|amount|net\b|gain|flow|result|ergebnis|differen[cz]|change|budget", re.I
+)
 
 
 class Cell(NamedTuple):
@@ -115,26 +147,14 @@ def read_cell(text: str, mark: str = ".") -> Cell:
     return Cell(UNREADABLE)
 
 
-_OPEN = (("low", -inf), ("high", inf))
-_BOUNDS = (
-    (r"(?:<|under|below|fewer than|less than) ?(?P<high>.+)", False, True),
-    (r"(?:≤|<=|=<|up to|at most) ?(?P<high>.+)", False, False),
-    (r"(?P<high>.+?) (?:or less|or fewer)", False, False),
-    (r"(?:>|over|above|more than) ?(?P<low>.+)", True, False),
-    (r"(?:≥|>=|=>|at least) ?(?P<low>.+)", False, False),
-    (r"(?P<low>.+?)(?: ?\+| or more| and more| and over)", False, False),
-    (rf"(?P<low>.+?) ?(?:-|{DASHES}|to) ?(?P<high>.+)", False, False),
-)
-"""How bounds are written; whether the lower and the upper one are not reached."""
-
-
 @cache
 def _pattern(mark: str) -> re.Pattern[str]:
     between = re.escape("".join(set(MARKS) - {mark}))
-    whole = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d{{0,2}}(?:[ '\u2019]\d{{3}})+|\d+"
+    indian = r"[1-9]\d?(?:,\d{2})+,\d{3}|" if mark == "." else ""
+    whole = rf"{indian}[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d{{0,2}}(?:[ '\u2019]\d{{3}})+|\d+"
     mark = re.escape(mark)
     return re.compile(
-        rf"[-+\u2212]?(?:(?:{whole})(?:{mark}(?P<after>\d*))?|{mark}(?P<alone>\d+))(?:e(?P<power>[-+]?\d+))?"
+        rf"[-+\u2212]? ?(?:(?:{whole})(?:{mark}(?P<after>\d*))?|{mark}(?P<alone>\d+))(?:e(?P<power>[-+]?\d+))?"
     )
 
 
@@ -144,9 +164,57 @@ def _read_number(text: str, mark: str) -> tuple[float, int, bool] | None:
     if match is None:
         return None
     (between,) = set(MARKS) - {mark}
-    plain, separators = re.subn(rf"[{between} '\u2019]", "", text)
-    number, shown = float(plain.replace(mark, ".").replace("\u2212", "-")), len(match["after"] or match["alone"] or "")
+    plain, separators = re.subn(rf"(?<=\d)[{between} '\u2019]", "", text)
+    plain = plain.replace(mark, ".").replace("\u2212", "-").replace(" ", "")
+    number, shown = float(plain), len(match["after"] or match["alone"] or "")
     return (number, max(0, shown - int(match["power"] or 0)), separators > 0) if isfinite(number) else None
+
+
+def is_readable(text: str) -> bool:
+    """Return whether a text is a number or bounds, with a decimal point or a decimal comma."""
+    return any(read_cell(text, mark).kind in (NUMBER, BOUNDS) for mark in MARKS)
+
+
+def remove_decorations(texts: Sequence[str], name: str, *, counts: bool = False) -> tuple[list[str], dict[str, str]]:
+    """Return texts without what surrounds numbers, such as currencies and flags, and an example of each repair.
+
+    Letters after numbers are removed where they are flags of some numbers or the same unit of most. Numbers in brackets
+    are negative in accounts; ``counts`` and other whole numbers in brackets are flagged as unreliable.
+
+    Examples
+    --------
+    >>> remove_decorations(["15.0 e", "12", "8.5 [p]"], "rate")[0], remove_decorations(["12 kg", "9 kg"], "weight")[0]
+    (['15.0', '12', '8.5'], ['12', '9'])
+    """
+    repairs: dict[str, str] = {}
+    plain = list(texts)
+
+    def replace(what: str, new: list[str]) -> None:
+        for place, (text, now, after) in enumerate(zip(texts, plain, new, strict=True)):
+            if now != after:
+                repairs.setdefault(what, text)
+                plain[place] = after
+
+    for what, pattern, kept in _DECORATIONS:
+        whole = re.compile(pattern, re.IGNORECASE)
+        replace(what, [whole.sub(kept, text) if whole.fullmatch(text) else text for text in plain])
+    suffixed = {text: match for text in plain if (match := _SUFFIX.fullmatch(text)) and not is_readable(text)}
+    suffixes = {match[2].casefold().strip() for match in suffixed.values()}
+    few = len(suffixes) < 4 and 2 * len(suffixed) <= len(plain)
+    if suffixes <= _FLAGS and (few or all(re.search(r"\d[.,]\d", text) for text in suffixed)):
+        what = "flags after numbers were removed"
+    else:
+        what = f"the unit {min(suffixes)!r} was removed from numbers"
+    if "flags" in what or (len(suffixes) == 1 and 2 * len(suffixed) >= len(plain)):
+        replace(what, [suffixed[text][1].strip() if text in suffixed else text for text in plain])
+    bracketed = {text: match[1] for text in plain if (match := _BRACKETS.fullmatch(text))}
+    accounts = any("currency" in what for what in repairs) or any(re.search(r"[.,]", text) for text in bracketed)
+    if (accounts or _MONEY.search(name)) and not counts:
+        what, sign = "numbers in brackets were read as negative", "-"
+    else:
+        what, sign = "brackets, which mark uncertain numbers, were removed", ""
+    replace(what, [f"{sign}{bracketed[text]}" if text in bracketed else text for text in plain])
+    return plain, repairs
 
 
 def list_texts(column: pa.Array, where: np.ndarray) -> str:

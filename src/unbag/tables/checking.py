@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,11 @@ from unbag.diagnostics.leakage import (
 from unbag.tables.disk import encode_in_memory, sample_groups
 from unbag.tables.ids import codes_of
 from unbag.tables.load import LoadedTables, load_tables
-from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
 from unbag.tables.roles import kinds_of_size
 
 OF_COLUMNS = ("answer_column", "constant_columns", "group_column", "missing_columns")
 """Findings about single columns, which are reported with the names of columns in the file."""
-
 OPTIONS = {
     "interchangeable_classes": "--names COLUMN",
     "copies": "--subject COLUMN",
@@ -50,7 +48,6 @@ SEVERITIES = ("error", "warning", "note")
 MIN_ROWS = 10
 """In fewer rows, any column may have a different value in every row."""
 NUMBERS_AT_ONCE = 2**22
-
 LABEL_NAMES = (
     *("class", "y", "target", "outcome", "diagnosis", "truth", "label", "true_label", "true_class", "response"),
     *("ground_truth", "answer"),
@@ -93,17 +90,16 @@ def check_tables(plan: Plan) -> Checked:
         return Checked({}, error.problems)
     sample, problems = examine(loaded)
     if all(problem.severity != "error" for problem in problems):
-        problems += _examine_rows(loaded, sample)
+        context = Context(
+            [table.checked.counting() for table in sample.observed if table.checked is not None],
+            loaded.classes,
+            n_groups=sum(len(table.groups) for table in loaded.observed if table.groups is not None),
+            subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
+        )
+        findings = diagnose_rows(context, encode_in_memory(sample).rows)
+        problems += as_problems([f for f in findings if f.fatal or f.kind not in OF_COLUMNS])
     problems.sort(key=lambda problem: SEVERITIES.index(problem.severity))
     return Checked(_describe(loaded, sample.instances), problems)
-
-
-def require_explicit_kind(loaded: LoadedTables) -> None:
-    """Raise an error for observations whose kind is ambiguous."""
-    for table in loaded.observed:
-        if not table.columns.certain:
-            kinds = " or ".join(kind.name for kind in kinds_of_size(table.columns.kind.size))
-            raise fail(f"this may be {kinds}; name the kind with --aggregate", table.table.file)
 
 
 def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
@@ -115,41 +111,35 @@ def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
     return sample, [*loaded.problems, *notes, *_examine_features(sample), *_examine_observations(loaded)]
 
 
+def require_explicit_kind(loaded: LoadedTables) -> None:
+    """Raise an error for observations whose kind is ambiguous."""
+    for table in loaded.observed:
+        if not table.columns.certain:
+            kinds = " or ".join(kind.name for kind in kinds_of_size(table.columns.kind.size))
+            raise fail(f"this may be {kinds}; name the kind with --aggregate", table.table.file)
+
+
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:
-    """Return findings as problems."""
+    """Return findings as problems, with the options that help."""
     return [Problem("note" if f.kind == "few_groups" else "warning", _advise(f)) for f in findings]
 
 
 def _advise(finding: Finding) -> str:
-    """Return the message of a finding, with the options that help."""
     option = OPTIONS.get(finding.kind)
     return finding.message if option is None else f"{finding.message} ({option})"
-
-
-def _examine_rows(loaded: LoadedTables, sample: LoadedTables) -> list[Problem]:
-    """Return problems of all columns together; those of single columns are found by :func:`_examine_features`."""
-    context = Context(
-        [table.checked.counting() for table in sample.observed if table.checked is not None],
-        loaded.classes,
-        n_groups=sum(len(table.groups) for table in loaded.observed if table.groups is not None),
-        subjects=None if sample.subjects is None else torch.from_numpy(sample.subjects),
-    )
-    findings = diagnose_rows(context, encode_in_memory(sample).rows)
-    return as_problems([f for f in findings if f.fatal or f.kind not in OF_COLUMNS])
 
 
 def _examine_observations(loaded: LoadedTables) -> Iterator[Problem]:
     """Yield what the observations do not identify; a set that identifies nothing may be useful beside others."""
     alone = len(loaded.observed) == 1
     for table, findings in zip(loaded.observed, loaded.findings, strict=True):
-        file = table.table.file
         for finding in findings:
             if finding.kind == "rows_without_group":
                 yield Problem("note", finding.message, loaded.instances.file)
             elif finding.kind != "unnamed_classes":
-                yield Problem("error" if finding.fatal and alone else "warning", _advise(finding), file)
+                yield Problem("error" if finding.fatal and alone else "warning", _advise(finding), table.table.file)
             elif loaded.plan.names is None:
-                yield Problem("note", _advise(finding), file)
+                yield Problem("note", _advise(finding), table.table.file)
 
 
 def _examine_features(loaded: LoadedTables) -> Iterator[Problem]:
@@ -158,12 +148,11 @@ def _examine_features(loaded: LoadedTables) -> Iterator[Problem]:
     group = None if column is None else codes_of(loaded.instances.column(column))  # of each row, -1 for none
     measured = measured_columns(loaded, group)
     for name in loaded.columns.features:
-        if name in measured:
-            continue
-        errors = list(feature_problems(loaded.instances, name, f"omit it with --exclude {name}"))
-        yield from errors
-        if not errors and not is_array(loaded.instances.first(name).type):
-            yield from _examine_column(loaded, name, group)
+        if name not in measured:
+            errors = list(feature_problems(loaded.instances, name, f"omit it with --exclude {name}"))
+            yield from errors
+            if not errors and not is_array(loaded.instances.first(name).type):
+                yield from _examine_column(loaded, name, group)
 
 
 def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -> Iterator[Problem]:
@@ -176,132 +165,79 @@ def _examine_column(loaded: LoadedTables, name: str, group: np.ndarray | None) -
             treatment = "they are a category"
         where = f"first row {int(missing.argmax()) + 1}"
         yield warn(f"{missing.sum():,} of {len(table):,} values are missing, {where}; {treatment}")
-    candidate = Candidate(loaded, name, group)
-    if len(np.unique(candidate.codes)) == 1:
+    codes = np.where(missing, -1, codes_of(column))
+    if len(np.unique(codes)) == 1:
         yield warn(f"the column is {column[0].as_py()!r} in every row and contains no information")
         return
     if name not in plan.categorical and (text := find_number_texts(table, name, f"add --categorical {name}")):
         yield text
-    if (leak := next(candidate.find_leaks(), None)) is not None:
+    inside = slice(0) if group is None else group >= 0
+    if (leak := next(_find_leaks(loaded, name, codes, group), None)) is not None:
         if name in {*(plan.features or ()), *plan.trust}:
             yield warn(f"{leak}; it is used because it was named")
         else:
             advice = f"omit it with --exclude {name}, or use it as a feature with --trust {name}"
             yield Problem("error", f"{leak}; {advice}", table.file, None, name)
-    elif candidate.is_constant_within_groups():
+    elif group is not None and is_constant_within(codes[inside], group[inside]):
         message = "the column is the same in all rows of each group, but differs between groups"
         effect = "it identifies the group, not the row, and a model can memorise the observations by it"
         yield warn(f"{message}: {effect}; consider --exclude {name}")
 
 
-def _describe(loaded: LoadedTables, table: Table) -> dict[str, Any]:
-    """Return how the files were understood, as JSON; the features of the table are in memory."""
-    columns = loaded.columns
-    roles = {name: getattr(columns, name) for name in ("id", "group", "label")}
-    if columns.subject is not None:
-        roles["subject"] = columns.subject
-    kinds = {name: kind_of(table.data.schema.field(name)) for name in columns.features}
-    return {
-        "instances": {"file": table.file, "rows": len(loaded.instances), **roles, "features": kinds},
-        "classes": list(loaded.classes),
-        "observations": [_describe_source(observed) for observed in loaded.observed],
-    }
+def _find_leaks(loaded: LoadedTables, name: str, codes: np.ndarray, group: np.ndarray | None) -> Iterator[str]:
+    """Yield what a column contains that no feature should, with the numbers behind it.
+
+    ``codes`` are numbers of its distinct values, and ``group`` the number of the group of each row; -1 for none.
+    """
+    columns, values = loaded.columns, loaded.instances.column(name)
+    n_columns, texts = len(columns.features), as_categories(values)
+
+    def equals(key: str | None) -> bool:
+        return key is not None and as_categories(loaded.instances.column(key)).equals(texts)
+
+    distinct = texts.drop_null().unique().to_pylist()
+    classes = {label.strip().casefold() for label in loaded.classes}
+    if len(distinct) > 1 and classes.issuperset(value.strip().casefold() for value in distinct):
+        distinctive = not all(label in COMMON or label.isdecimal() for label in classes)
+        if distinctive or "_".join(name.lower().replace("-", " ").split()) in LABEL_NAMES:
+            names = f"{(codes >= 0).sum():,} of {len(codes):,} values are names of classes"
+            yield f"{names} ({list_some(sorted(distinct))}); if they are labels for evaluation, pass --label {name}"
+    if pa.types.is_string(values.type):
+        words, places = np.unique(np.where(codes < 0, "", values.fill_null("")), return_inverse=True)
+        column = Column(np.where(codes < 0, -1, places), None, words)
+    else:
+        column = Column.from_numbers(as_numbers(values))
+    for table in loaded.observed:
+        if table.checked is not None and (found := find_answer(column, table.checked, n_columns)):
+            yield found
+    if equals(columns.id):
+        yield f"the column is the id of the row, as in column {columns.id}"
+    elif len(codes) >= MIN_ROWS and (codes >= 0).all() and len(np.unique(codes)) == len(codes):
+        yield from _find_row_id(values, n_columns)
+    if equals(columns.group):
+        yield f"the column is the id of the group, as in column {columns.group}"
+    elif group is not None and (found := find_group_id(codes, group, n_columns)):
+        yield found.replace("it has", "the column has", 1)
 
 
-def _describe_source(observed: ObservationTable) -> dict[str, Any]:
-    columns = observed.columns
-    return {
-        "file": observed.table.file,
-        "rows": len(observed.table),
-        **{name: getattr(columns, name) for name in ("aggregate", "certain", "group", "observed", "size", "weight")},
-        "members": list(columns.members),
-        "read": [read._asdict() for read in observed.read],
-        "sizes": None if observed.groups is None else histogram_of_sizes(observed.groups.sizes.numpy()),
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A feature that may leak."""
-
-    loaded: LoadedTables
-    name: str
-    group: np.ndarray | None
-    """The number of the group of each row, -1 for none; None if there is no column of groups."""
-
-    @cached_property
-    def values(self) -> pa.Array:
-        """The values."""
-        return self.loaded.instances.column(self.name)
-
-    @cached_property
-    def codes(self) -> np.ndarray:
-        """A number for each distinct value, -1 where there is none: (rows,)."""
-        return np.where(is_missing(self.values), -1, codes_of(self.values))
-
-    @cached_property
-    def column(self) -> Column:
-        """The values as the detector receives them."""
-        if not pa.types.is_string(self.values.type):
-            return Column.from_numbers(as_numbers(self.values))
-        distinct, codes = np.unique(np.where(self.codes < 0, "", self.values.fill_null("")), return_inverse=True)
-        return Column(np.where(self.codes < 0, -1, codes), None, distinct)
-
-    def find_leaks(self) -> Iterator[str]:
-        """Yield what the column contains that no feature should, with the numbers behind it."""
-        n_columns = len(self.loaded.columns.features)
-        yield from self._find_class_names()
-        for table in self.loaded.observed:
-            if table.checked is not None and (found := find_answer(self.column, table.checked, n_columns)):
-                yield found
-        yield from self._find_row_id()
-        if self._equals(self.loaded.columns.group):
-            yield f"the column is the id of the group, as in column {self.loaded.columns.group}"
-        elif self.group is not None and (found := find_group_id(self.codes, self.group, n_columns)):
-            yield found.replace("it has", "the column has", 1)
-
-    def is_constant_within_groups(self) -> bool:
-        """Return whether values are the same in all rows of each group."""
-        if self.group is None:
-            return False
-        inside = self.group >= 0
-        return is_constant_within(self.codes[inside], self.group[inside])
-
-    def _equals(self, key: str | None) -> bool:
-        return key is not None and as_categories(self.loaded.instances.column(key)).equals(as_categories(self.values))
-
-    def _find_class_names(self) -> Iterator[str]:
-        values = as_categories(self.values).drop_null().unique().to_pylist()
-        classes = {name.strip().casefold() for name in self.loaded.classes}
-        if len(values) < 2 or not classes.issuperset(value.strip().casefold() for value in values):
-            return
-        distinctive = not all(name in COMMON or name.isdecimal() for name in classes)
-        if distinctive or "_".join(self.name.lower().replace("-", " ").split()) in LABEL_NAMES:
-            names = f"{(self.codes >= 0).sum():,} of {len(self.codes):,} values are names of classes"
-            advice = f"if they are labels for evaluation, pass --label {self.name}"
-            yield f"{names} ({list_some(sorted(values))}); {advice}"
-
-    def _find_row_id(self) -> Iterator[str]:
-        n, key = len(self.codes), self.loaded.columns.id
-        if self._equals(key):
-            yield f"the column is the id of the row, as in column {key}"
-        elif n < MIN_ROWS or (self.codes < 0).any() or len(np.unique(self.codes)) < n:
-            return
-        elif pa.types.is_string(self.values.type):
-            yield f"the column has a different text in every one of {n:,} rows, like an id or free text"
-        elif not pa.types.is_temporal(self.values.type):
-            values = self.values.to_numpy(zero_copy_only=False)
-            if not (values == np.rint(values)).all():
-                return  # measured numbers may well differ in all rows
-            span = float(values.max()) - float(values.min()) + 1
-            # The chance of n different numbers out of so many; if some were more frequent, it would be smaller.
-            log_chance = float(np.log1p(-np.arange(n) / span).sum())
-            if (np.diff(values) == 1).all():
-                yield f"the column is a number that counts the {n:,} rows"
-            elif odds := describe_odds(log_chance, len(self.loaded.columns.features)):
-                numbers = f"the column has a different whole number in every one of {n:,} rows"
-                span_text = f"from {values.min():.0f} to {values.max():.0f}"
-                yield f"{numbers}, {span_text}, like an id, {odds}"
+def _find_row_id(column: pa.Array, n_columns: int) -> Iterator[str]:
+    """Yield why a column that differs in all rows looks like an id; measured numbers and dates may well differ."""
+    n = len(column)
+    if pa.types.is_string(column.type):
+        yield f"the column has a different text in every one of {n:,} rows, like an id or free text"
+    if pa.types.is_string(column.type) or pa.types.is_temporal(column.type):
+        return
+    values = column.to_numpy(zero_copy_only=False)
+    if (values != np.rint(values)).any():
+        return
+    # The chance of n different numbers out of so many; if some were more frequent, it would be smaller.
+    log_chance = float(np.log1p(-np.arange(n) / (float(values.max()) - float(values.min()) + 1)).sum())
+    if (np.diff(values) == 1).all():
+        yield f"the column is a number that counts the {n:,} rows"
+    elif odds := describe_odds(log_chance, n_columns):
+        numbers = f"the column has a different whole number in every one of {n:,} rows"
+        span = f"from {values.min():.0f} to {values.max():.0f}"
+        yield f"{numbers}, {span}, like an id, {odds}"
 
 
 def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]:
@@ -328,3 +264,27 @@ def measured_columns(loaded: LoadedTables, group: np.ndarray | None) -> set[str]
             measured &= (values[order[1:]] != values[order[:-1]])[same].any(0)
         kept += [name for name, is_measured in zip(some, measured, strict=True) if is_measured]
     return set(kept)
+
+
+def _describe(loaded: LoadedTables, table: Table) -> dict[str, Any]:
+    """Return how the files were understood, as JSON; the features of the table are in memory."""
+    columns = loaded.columns
+    roles = {name: getattr(columns, name) for name in ("id", "group", "label")}
+    roles |= {} if columns.subject is None else {"subject": columns.subject}
+    kinds = {name: kind_of(table.data.schema.field(name)) for name in columns.features}
+    shown = ("aggregate", "certain", "group", "observed", "size", "weight")
+    return {
+        "instances": {"file": table.file, "rows": len(loaded.instances), **roles, "features": kinds},
+        "classes": list(loaded.classes),
+        "observations": [
+            {
+                "file": observed.table.file,
+                "rows": len(observed.table),
+                **{name: getattr(observed.columns, name) for name in shown},
+                "members": list(observed.columns.members),
+                "read": [read._asdict() for read in observed.read],
+                "sizes": None if observed.groups is None else histogram_of_sizes(observed.groups.sizes.numpy()),
+            }
+            for observed in loaded.observed
+        ],
+    }

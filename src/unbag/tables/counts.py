@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ import torch
 
 from unbag import published
 from unbag._utils.problems import NAMED, Problem, TableError, fail, in_rows, list_some, raise_errors
-from unbag.aggregates import Aggregate, PublishedCounts
 from unbag.data.columns import Table
 from unbag.published import WHOLE
 from unbag.tables.cells import BOUNDS, MARKS, NUMBER, SUPPRESSED, UNREADABLE, list_texts, read_cells
@@ -22,11 +20,11 @@ from unbag.tables.options import UNITS, Plan, Source
 from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, make_noise
 from unbag.tables.roles import SourceColumns
 
-SINGULAR = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}
 TOTALS = {"proportions": 1.0, "percentages": 100.0}
 """Sum of the shares of all classes."""
 MIN_MULTIPLES = 20
 """Number of counts, not 0, that are multiples of a number by chance less than once in 3^20 tables."""
+FEW_MULTIPLES = 4
 DASHES = ("-", "\u2013", "\u2014")
 
 
@@ -64,21 +62,15 @@ def read_counts(
     ``n_dropped`` is the number of rows of the instances that ``--drop-unmatched`` has left out.
     """
     try:
-        counts = choose_mark(table, columns, source, sizes, plan.missing_members)
+        counts = _choose_mark(table, columns, source, sizes, plan.missing_members)
         raise_errors(_check_unit(counts))
     except TableError as error:
         return ParsedCounts(None, error.problems, [], sizes < 0)
-    errors = GroupErrors(table.file, ids, sizes > 0)
-    constraints = _Constraints(counts, plan.missing_members, n_dropped, errors)
-    z, read = constraints.as_array(), counts.describe()
-    if (errors.problems and not plan.drop_bad_groups) or not errors.good.any():
-        return ParsedCounts(None, errors.problems, read, sizes < 0)
-    return ParsedCounts(z, [*constraints.notes, *errors.as_note()], read, (sizes > 0) & ~errors.good)
-
-
-def aggregate_of_counts(aggregate: Aggregate, z: np.ndarray) -> Aggregate:
-    """Return the kind of observation of counts: as it was named, unless counts that should be exact are constraints."""
-    return PublishedCounts() if z.ndim == 3 and aggregate.outcome == "class_counts" else aggregate
+    constraints = _Constraints(counts, plan.missing_members, ids, n_dropped)
+    z, read, errors = constraints.as_array(), counts.describe(), constraints.errors
+    if (errors and not plan.drop_bad_groups) or not constraints.good.any():
+        return ParsedCounts(None, errors, read, sizes < 0)
+    return ParsedCounts(z, constraints.notes, read, (sizes > 0) & ~constraints.good)
 
 
 class CountTable:
@@ -87,9 +79,7 @@ class CountTable:
     ``sizes`` is the number of rows of each group, (rows of the file,); groups without rows are ignored.
     """
 
-    def __init__(
-        self, table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, mark: str
-    ) -> None:  # fmt: skip
+    def __init__(self, table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, mark: str) -> None:
         self.table, self.columns, self.source, self.sizes, self.mark = table, columns, source, sizes, mark
         names = (*columns.classes, *([columns.size] if columns.size else []), *columns.scales)
         self.cells = {name: read_cells(table.column(name), mark) for name in names}
@@ -104,7 +94,7 @@ class CountTable:
         if columns.size is not None:
             size = self.cells[columns.size]
             self.totals = np.where(size.kind == NUMBER, size.low, sizes)
-        self.unit = self._infer_unit()
+        self.unit = source.unit or self._infer_unit()
         self.step = self.step_of(str(self.unit))  # numbers are rounded to multiples of this, in their unit; 0: exact
 
     def stack(self, name: str) -> np.ndarray:
@@ -112,18 +102,13 @@ class CountTable:
         return np.stack([getattr(self.cells[column], name) for column in self.columns.classes], 1)
 
     def _infer_unit(self) -> str | None:
-        """Return the unit of the numbers of classes; None if it cannot be inferred."""
-        if self.source.unit is not None:
-            return self.source.unit
         if self.percent.any():
             return "percentages"
         if self.source.noise is not None:
             return "counts"
         fits = {unit: self.share_adding_up(unit) for unit in UNITS}
         best = max(fits, key=lambda unit: fits[unit])  # of several, the first
-        if fits[best] > 0.5:
-            return best
-        return "counts" if self.is_whole else None
+        return best if fits[best] > 0.5 else "counts" if self.is_whole else None
 
     @property
     def has_whole_noise(self) -> bool:
@@ -183,12 +168,14 @@ class CountTable:
 
     def describe(self) -> list[ColumnRead]:
         """Return how the cells of each column were read."""
-        meaning, scales, few = SINGULAR[str(self.unit)], self.columns.scales, self.source.suppressed_below
+        scales, few, n = self.columns.scales, self.source.suppressed_below, len(self.table)
+        exact = self.unit == "counts" and not self.step
+        meaning = {"counts": "count", "proportions": "proportion", "percentages": "percentage"}[str(self.unit)]
         if self.source.noise is not None:
             scale = f"in column {', '.join(scales)}" if scales else f"{make_noise(self.source).scale:g}"
             meaning += f" with {self.source.noise.partition(':')[0]} noise, scale {scale}"
-        elif self.step:
-            meaning += f", rounded to {self.step:g}"
+        else:
+            meaning = f"exact {meaning}" if exact else f"{meaning}, rounded to {self.step:g}" if self.step else meaning
         unknown = "unknown, 0 to the size of the group" if few is None else f"below {few}"
         read = []
         for name in self.columns.classes:
@@ -198,15 +185,15 @@ class CountTable:
                     texts = "" if kind == NUMBER else f": {list_texts(self.table.column(name), cells)}"
                     read.append(ColumnRead(name, what + texts, int(cells.sum())))
         if (size := self.columns.size) is not None:
-            read.append(ColumnRead(size, f"size of the group{self._describe_marks(size)}", len(self.table)))
-        return read + [ColumnRead(name, "scale of the noise", len(self.table)) for name in scales]
+            read.append(ColumnRead(size, f"size of the group{self._describe_marks(size)}", n))
+        return read + [ColumnRead(name, "scale of the noise", n) for name in scales]
 
     def _describe_marks(self, name: str) -> str:
         commas = ", decimal commas" if self.mark == "," and self.cells[name].decimals > 0 else ""
         return commas + (", thousands separators" if self.cells[name].separated else "")
 
 
-def choose_mark(
+def _choose_mark(
     table: Table, columns: SourceColumns, source: Source, sizes: np.ndarray, missing_members: bool
 ) -> CountTable:
     """Return the counts of a file with the decimal mark that fits better; raise an error if both fit equally well."""
@@ -260,45 +247,25 @@ def _check_unit(counts: CountTable) -> Iterator[Problem]:
         yield Problem("error", message, file)
 
 
-@dataclass(eq=False)
-class GroupErrors:
-    """Errors of groups, or one note that names the groups, if they are dropped."""
-
-    file: str
-    ids: pa.Array
-    good: np.ndarray
-    """Which groups matter and have no error, (rows,)."""
-    problems: list[Problem] = field(default_factory=list)
-    _dropped: list[str] = field(default_factory=list)
-
-    def add(self, wrong: np.ndarray, describe: Callable[[int], str], column: str | None = None) -> None:
-        """Add an error to the groups where a mask is true, (rows,), unless they have one."""
-        wrong = wrong & self.good
-        self.good = self.good & ~wrong
-        self.problems += in_rows(wrong, describe, self.file, column)
-        for row in np.flatnonzero(wrong).tolist():
-            reason = f" ({describe(row).partition(';')[0]})" if len(self._dropped) < NAMED else ""
-            self._dropped.append(f"{self.ids[row].as_py()!r}{reason}")
-
-    def as_note(self) -> list[Problem]:
-        """Return one note in place of errors, with the names of the groups and the errors of the first of them."""
-        if not (count := len(self._dropped)):
-            return []
-        more = f" and {count - NAMED:,} more" if count > NAMED else ""
-        groups = "1 group is" if count == 1 else f"{count:,} groups are"
-        message = f"{groups} left out, because of --drop-bad-groups: {', '.join(self._dropped[:NAMED])}{more}"
-        return [Problem("note", message, self.file, left_out=True)]
-
-
-@dataclass(eq=False)
 class _Constraints:
     """Constraints on the counts of each group, and the errors of groups that no counts satisfy."""
 
-    counts: CountTable
-    missing_members: bool
-    n_dropped: int
-    errors: GroupErrors
-    notes: list[Problem] = field(default_factory=list)
+    def __init__(self, counts: CountTable, missing_members: bool, ids: pa.Array, n_dropped: int) -> None:
+        self.counts, self.missing_members, self.ids, self.n_dropped = counts, missing_members, ids, n_dropped
+        self.good = counts.sizes > 0  # which groups matter and have no error, (rows,)
+        self.errors: list[Problem] = []
+        self._notes: list[Problem] = []
+        self._dropped: list[str] = []
+
+    @property
+    def notes(self) -> list[Problem]:
+        """Notes and warnings, and one note in place of errors of groups, which names the groups."""
+        if not (count := len(self._dropped)):
+            return self._notes
+        more = f" and {count - NAMED:,} more" if count > NAMED else ""
+        groups = "1 group is" if count == 1 else f"{count:,} groups are"
+        message = f"{groups} left out, because of --drop-bad-groups: {', '.join(self._dropped[:NAMED])}{more}"
+        return [*self._notes, Problem("note", message, self.counts.table.file, left_out=True)]
 
     def as_array(self) -> np.ndarray:
         """Return exact counts, (rows, classes), or constraints if not all counts are known, (rows, classes, 6)."""
@@ -307,7 +274,7 @@ class _Constraints:
         totals = self._totals()
         self._check_sums(totals)
         low, high = self._bounds(totals)
-        missing, good = totals - counts.sizes, self.errors.good
+        missing, good = totals - counts.sizes, self.good
         noisy = counts.noisy & good[:, None]
         low[~good], high[~good], missing[~good] = 0, 0, 0
         if not noisy.any() and not missing.any() and bool((low == high)[good].all()):
@@ -322,7 +289,7 @@ class _Constraints:
         if missing.any():
             middle = np.where(noisy, counts.numbers, (low + high) / 2).clip(0, totals[:, None])[good].sum(0)
             z = published.with_missing(z, torch.from_numpy(missing), torch.from_numpy(middle / middle.sum()))
-            which = f"{_members(missing.sum())} of {_count((missing > 0).sum(), 'group')}"
+            which = f"{_count(missing.sum())} of {_count((missing > 0).sum(), 'group')}"
             verb = "has" if missing.sum() == 1 else "have"
             self._note(f"{which} {verb} no row; their classes are assumed to follow the shares of all groups")
         if (several := good & ((low < high) & ~noisy).any(1)).any():
@@ -331,25 +298,34 @@ class _Constraints:
             self._note(f"{which} more than one count is possible{why}; all of them are weighed")
         return z.numpy()
 
-    def _note(self, message: str) -> None:
-        self.notes.append(Problem("note", message, self.counts.table.file))
+    def _note(self, message: str, severity: Any = "note") -> None:
+        self._notes.append(Problem(severity, message, self.counts.table.file))
 
     def _name(self, row: int) -> str:
-        return f"group {self.errors.ids[row].as_py()!r}"
+        return f"group {self.ids[row].as_py()!r}"
+
+    def _add(self, wrong: np.ndarray, describe: Callable[[int], str], column: str | None = None) -> None:
+        """Add an error to the groups where a mask is true, (rows,), unless they have one."""
+        wrong = wrong & self.good
+        self.good = self.good & ~wrong
+        self.errors += in_rows(wrong, describe, self.counts.table.file, column)
+        for row in np.flatnonzero(wrong).tolist():
+            reason = f" ({describe(row).partition(';')[0]})" if len(self._dropped) < NAMED else ""
+            self._dropped.append(f"{self.ids[row].as_py()!r}{reason}")
 
     def _check_cells(self) -> None:
         """Add the errors of single cells: of counts, and of the scales of noise."""
         counts = self.counts
         for wrong, rule in self._rules_of_counts():
             for name, rows in zip(counts.columns.classes, wrong.T, strict=True):
-                self.errors.add(rows, partial(self._describe_cell, name, rule), name)
+                self._add(rows, partial(self._describe_cell, name, rule), name)
         for name in counts.columns.scales:
             scale = counts.cells[name]
             rule = "is not a scale of noise, which must be a positive number"
-            self.errors.add((scale.kind != NUMBER) | (scale.low <= 0), partial(self._describe_cell, name, rule), name)
+            self._add((scale.kind != NUMBER) | (scale.low <= 0), partial(self._describe_cell, name, rule), name)
             rule = f"is not a scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
             wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
-            self.errors.add(wrong, partial(self._describe_cell, name, rule), name)
+            self._add(wrong, partial(self._describe_cell, name, rule), name)
 
     def _describe_cell(self, name: str, rule: str, row: int) -> str:
         cells, written = self.counts.cells[name], self.counts.table.column(name)[row].as_py()
@@ -366,12 +342,13 @@ class _Constraints:
         yield kind == UNREADABLE, f"is not a count; expected {expected}, or nothing"
         yield counts.stack("low") > counts.stack("high"), "has its bounds in the wrong order; write the lower one first"
         yield numbers > full + counts.step / 2, f"is more than {full:g}, which is all of a group"
+        correct = "correct it, or name the noise on the counts with --noise"
         if source.noise is not None:
             yield kind == BOUNDS, "gives no information on a count with noise; leave the cell blank"
         else:
-            yield numbers < 0, "is negative; correct it, or name the noise on the counts with --noise"
+            yield numbers < 0, f"is negative; {correct}"
         if counts.has_whole_noise if source.noise is not None else counted and step is None:
-            advice = "" if source.noise else "; correct it, or name the noise on the counts with --noise"
+            advice = "" if source.noise else f"; {correct}"
             yield numbers != np.rint(numbers), f"is not a whole number, as counts are{advice}"
         if counted and step is not None:
             off = np.abs(numbers / step - np.rint(numbers / step)) > WHOLE
@@ -390,18 +367,16 @@ class _Constraints:
             return totals
         cells, column = counts.cells[size], counts.table.column(size)
         half = counts.step / 2 if counts.unit == "counts" else 0.0
-        self.errors.add(
-            (cells.kind != NUMBER) | (cells.low != np.rint(cells.low)),
-            lambda row: f"the size of {self._name(row)} must be a whole number, got {column[row].as_py()!r}",
-            size,
-        )
+        message = "the size of {} must be a whole number, got {!r}"
+        wrong = (cells.kind != NUMBER) | (cells.low != np.rint(cells.low))
+        self._add(wrong, lambda row: message.format(self._name(row), column[row].as_py()), size)
         totals = np.where(np.abs(totals - sizes) <= half, sizes, totals)
 
         def describe(row: int) -> str:
             advice = "the size cannot be smaller" if totals[row] < sizes[row] else self._advise_on_missing()
             return f"{self._name(row)} has {totals[row]:g} members by this column, but {sizes[row]} rows; {advice}"
 
-        self.errors.add((totals < sizes) | ((totals > sizes) & (not missing)), describe, size)
+        self._add((totals < sizes) | ((totals > sizes) & (not missing)), describe, size)
         return totals
 
     def _advise_on_missing(self) -> str:
@@ -413,60 +388,57 @@ class _Constraints:
 
     def _bounds(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of counts that add up to the totals; groups without such counts get an error."""
-        counts, add, noisy = self.counts, self.errors.add, self.counts.noisy
+        counts, noisy = self.counts, self.counts.noisy
         low, high = counts.bounds(totals)
         low, high = np.where(noisy, 0.0, low), np.where(noisy, inf, high)
+
+        def describe(place: int, row: int) -> str:
+            group, members = self._name(row), _count(totals[row])
+            if low[row, place] <= high[row, place]:
+                return f"{low[row, place]:g} or more of {group} are counted, but it has {members}"
+            rule = f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}"
+            advice = "write counts, add --rounded-to if shares are coarser, or check which rows belong to"
+            return f"{rule}; {advice} {group}"
+
         for place, name in enumerate(counts.columns.classes):
-
-            def describe(row: int, place: int = place) -> str:
-                group, members = self._name(row), _members(totals[row])
-                if low[row, place] <= high[row, place]:
-                    return f"{low[row, place]:g} or more of {group} are counted, but it has {members}"
-                rule = f"no whole number of {members} is {counts.numbers[row, place]:g}, rounded to {counts.step:g}"
-                advice = "write counts, add --rounded-to if shares are coarser, or check which rows belong to"
-                return f"{rule}; {advice} {group}"
-
-            add((low > np.minimum(high, totals[:, None]))[:, place], describe, name)
-            add(high[:, place] < 0, lambda row: f"no count of {self._name(row)} is so small", name)
+            self._add((low > np.minimum(high, totals[:, None]))[:, place], partial(describe, place), name)
+            self._add(high[:, place] < 0, lambda row: f"no count of {self._name(row)} is so small", name)
         low, high = np.maximum(low, 0.0), np.minimum(high, totals[:, None])
         least, most = low.sum(1), high.sum(1)
-
-        def describe_sum(row: int) -> str:
-            counted = f"{least[row]:g} to {most[row]:g} members of {self._name(row)}"
-            return f"{counted} are counted, but it has {_members(totals[row])}"
-
-        add((least > totals) | (most < totals), describe_sum)
+        message = "{:g} to {:g} members of {} are counted, but it has {}"
+        self._add(
+            (least > totals) | (most < totals),
+            lambda row: message.format(least[row], most[row], self._name(row), _count(totals[row])),
+        )
         others_low, others_high = least[:, None] - low, most[:, None] - high
         return np.maximum(low, totals[:, None] - others_high), np.minimum(high, totals[:, None] - others_low)
 
     def _check_sums(self, totals: np.ndarray) -> None:
         """Add errors to groups with a number for every class that do not add up."""
         counts, sums = self.counts, self.counts.numbers.sum(1)
-        if counts.source.noise is not None:
+        if counts.source.noise is not None or (counts.unit == "counts" and counts.step):
             return
         if counts.unit in TOTALS:
             full = TOTALS[counts.unit]
             room = len(counts.columns.classes) * counts.step / 2 + WHOLE
             message = f"the {counts.unit} of {{}} add up to {{:g}}, not to {full:g}"
             wrong = counts.full & (np.abs(sums - full) > room)
-            self.errors.add(wrong, lambda row: message.format(self._name(row), sums[row]))
-        elif not counts.step:
-            step, cause = self._common_divisor(), ""
-            no_size, wrong = counts.columns.size is None, counts.full & (sums != totals)
-            if step > 2:
-                cause = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
-            elif wrong.sum() > max(2, counts.full.sum() / 2):
-                cause = "; if counts were published with noise, describe it with --noise, or name the .published.toml"
-                cause += " of the table with --published"
+            self._add(wrong, lambda row: message.format(self._name(row), sums[row]))
+            return
+        no_size, wrong, cause = counts.columns.size is None, counts.full & (sums != totals), ""
+        if (step := self._common_divisor()) > 2:
+            cause = f"; all counts are multiples of {step}: if they are rounded, add --rounded-to {step}"
+        elif wrong.sum() > max(2, counts.full.sum() / 2):
+            cause = "; if counts were published with noise, describe it with --noise, or name the .published.toml"
+            cause += " of the table with --published"
 
-            def describe(row: int) -> str:
-                hint = f"; {self._advise_on_missing()}" if no_size and sums[row] > counts.sizes[row] else ""
-                has = _count(counts.sizes[row], "row") if no_size else _members(totals[row])
-                found = f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}"
-                counted = f"counted were {list_some(counts.columns.classes)}"
-                return f"{found}; {counted}{hint}{cause}"
+        def describe(row: int) -> str:
+            hint = f"; {self._advise_on_missing()}" if no_size and sums[row] > counts.sizes[row] else ""
+            has = _count(counts.sizes[row], "row") if no_size else _count(totals[row])
+            found = f"the counts of {self._name(row)} add up to {sums[row]:g}, but it has {has}"
+            return f"{found}; counted were {list_some(counts.columns.classes)}{hint}{cause}"
 
-            self.errors.add(wrong, describe)
+        self._add(wrong, describe)
 
     def _common_divisor(self) -> int:
         """Return the greatest common divisor of all counts; rounded counts that add up look like exact ones."""
@@ -475,15 +447,11 @@ class _Constraints:
 
     def _warn_of_rounding(self) -> None:
         step, numbers = self._common_divisor(), int(((self.counts.kind == NUMBER) & (self.counts.numbers > 0)).sum())
-        if step > 2 and numbers >= MIN_MULTIPLES and self.counts.unit == "counts" and not self.counts.step:
+        if step > 2 and numbers >= FEW_MULTIPLES and self.counts.unit == "counts" and not self.counts.step:
             message = f"all {numbers:,} counts are multiples of {step}, but they are read as exact"
             advice = f"if they are rounded, add --rounded-to {step}, or name their .published.toml with --published"
-            self.notes.append(Problem("warning", f"{message}; {advice}", self.counts.table.file))
+            self._note(f"{message}; {advice}", "warning" if numbers >= MIN_MULTIPLES else "note")
 
 
-def _members(count: Any) -> str:
-    return _count(count, "member")
-
-
-def _count(count: Any, noun: str) -> str:
+def _count(count: Any, noun: str = "member") -> str:
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"

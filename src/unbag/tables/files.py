@@ -33,6 +33,8 @@ MAX_HEADER = 1 << 24
 ROWS_IN_BLOCK = 128
 SUFFIXES = (".parquet", ".pq")
 ROWS_AT_ONCE = 1 << 16
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+DELETE_TITLE = "delete the lines above the names of the columns, such as a title, or add --tidy"
 SPREADSHEET_PARTS = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetype")
 """Names of the first file in the zip archives that spreadsheet programs write."""
 MISSING = pa.array(pacsv.ConvertOptions().null_values)
@@ -48,9 +50,11 @@ class TableFile(ABC):
     repairs: Sequence[Problem] = ()
     """What was repaired when the file was read, as notes."""
 
-    def read(self, as_text: Collection[str] = (), columns: list[str] | None = None) -> Table:
-        """Return the whole table, or some columns; see :func:`read_table`."""
-        data = self._read(as_text, columns)
+    def read(
+        self, as_text: Collection[str] = (), columns: list[str] | None = None, counts: Collection[str] = ()
+    ) -> Table:
+        """Return the whole table, or some columns; those of ids and counts remain text, see :func:`read_table`."""
+        data = self._read(as_text, columns, counts)
         if data.num_rows == 0:
             raise self._fail("there are no rows, only names of columns")
         return Table(self.path, plain_types(data, str(self.path)))
@@ -66,8 +70,7 @@ class TableFile(ABC):
         if len(nameless) > 1:
             first = next((name for name in self.names if name.strip()), "")
             message = f"{len(nameless)} of {len(self.names)} columns have no name; the names begin with {first!r}"
-            advice = "delete the lines above the names of the columns, such as a title, or add --tidy"
-            raise self._fail(f"{message}; {advice}")
+            raise self._fail(f"{message}; {DELETE_TITLE}")
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise fail("more than one column has this name; rename all but one", str(self.path), None, repeated[0])
@@ -76,7 +79,7 @@ class TableFile(ABC):
             raise self._fail(f"column {nameless[0]} has no name; {advice}")
 
     @abstractmethod
-    def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table: ...
+    def _read(self, as_text: Collection[str], columns: list[str] | None, counts: Collection[str]) -> pa.Table: ...
 
     @abstractmethod
     def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
@@ -121,14 +124,10 @@ def _as_csv(path: Path, sheet: str | None) -> Iterator[Any]:
 
 
 def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
-    r"""Return a file as a table; empty text is missing.
+    r"""Return a file as a table: CSV (also compressed, and with semicolons or tabs), Parquet, or a folder of Parquet.
 
-    Parameters
-    ----------
-    path
-        CSV (also compressed by gzip, and with semicolons or tabs), Parquet, or a folder of Parquet files.
-    as_text
-        Columns of a CSV file whose values are kept as they are written: ids, so that 007 remains 007.
+    ``as_text`` names columns of a CSV file whose values are kept as they are written, such as ids. Empty text is
+    missing.
 
     Examples
     --------
@@ -151,13 +150,13 @@ class TidyFile(TableFile):
         self.names = self._table.names
         self.data: pa.Table | None = None
 
-    def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
-        self.data = self._table.read(self.names if columns is None else columns, as_text, self._reading)
+    def _read(self, as_text: Collection[str], columns: list[str] | None, counts: Collection[str]) -> pa.Table:
+        self.data = self._table.read(self.names if columns is None else columns, as_text, counts, self._reading)
         self.repairs = self._table.repairs
         return self.data
 
     def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._read((), columns).to_batches(ROWS_AT_ONCE)
+        yield from self._read((), columns, ()).to_batches(ROWS_AT_ONCE)
 
 
 class CsvFile(TableFile):
@@ -194,9 +193,9 @@ class CsvFile(TableFile):
         except (UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
             self._explain(error)
 
-    def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
+    def _read(self, as_text: Collection[str], columns: list[str] | None, counts: Collection[str]) -> pa.Table:
         try:
-            table = self._parse(as_text, pacsv.read_csv)
+            table = self._parse([*as_text, *counts], pacsv.read_csv)
         except pa.ArrowInvalid as error:
             self._explain(error)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
@@ -242,17 +241,19 @@ class CsvFile(TableFile):
             start = self._unpacked().read(1 << 20)
         except (gzip.BadGzipFile, EOFError) as error:
             raise self._fail(f"the file cannot be unpacked: {error}; copy or write it again") from error
-        if not start.strip():
-            raise self._fail("the file is empty; it needs a line with the names of the columns, and rows below")
         archive = start[:4] == b"PK\x03\x04"
-        if start[:4] == b"\xd0\xcf\x11\xe0" or (archive and start[30:].startswith(SPREADSHEET_PARTS)):
-            raise self._fail("this is a spreadsheet; give it the suffix .xlsx (or .xls, .ods), or save it as CSV")
-        if archive:
-            raise self._fail("this is a zip archive; unpack it and name the file inside, or compress that with gzip")
-        if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise self._fail("the file is written in UTF-16; save it again as UTF-8, or add --tidy")
-        if b"\0" in start:
-            raise self._fail("the file contains zero bytes, so it is not text; save it again as CSV in UTF-8")
+        spreadsheet = start[:4] == b"\xd0\xcf\x11\xe0" or (archive and start[30:].startswith(SPREADSHEET_PARTS))
+        unpack = "unpack it and name the file inside, or compress that with gzip"
+        refusals = {
+            "the file is empty; it needs a line with the names of the columns, and rows below": not start.strip(),
+            "this is a spreadsheet; give it the suffix .xlsx (or .xls, .ods), or save it as CSV": spreadsheet,
+            f"this is a zip archive; {unpack}": archive,
+            "the file is written in UTF-16; save it again as UTF-8, or add --tidy": start[:2] in UTF_16,
+            "the file contains zero bytes, so it is not text; save it again as CSV in UTF-8": b"\0" in start,
+        }
+        for message, applies in refusals.items():
+            if applies:
+                raise self._fail(message)
 
     def _refuse_other_encodings(self) -> None:
         """Name the first line that is not UTF-8, if there is one."""
@@ -280,57 +281,46 @@ class CsvFile(TableFile):
 
         The file is read again by Python, because what Arrow reports depends on the number of threads.
         """
-        if "straddl" in str(error):
-            self._refuse_long_rows(error)
+        if "straddl" in str(error):  # a row is longer than a block
+            lines = iter(partial(self._unpacked().readline, self._block_size), b"")
+            line = next((number for number, text in enumerate(lines, 1) if len(text) >= self._block_size), None)
+            advice = "shorten its text, or remove the column from the file"
+            if line is None and self._has_open_quote():
+                advice = "a quotation mark is opened and never closed; close it"
+            size = f"more than {self._block_size >> 20} MB, which is too long for one row"
+            raise self._fail(f"{'a row' if line is None else f'line {line}'} has {size}; {advice}") from error
         self._refuse_other_encodings()
         rows = csv.reader(io.TextIOWrapper(self._unpacked(), "utf-8-sig", newline=""), delimiter=self.delimiter)
-        ragged = None
+        ragged: tuple[int, int] | None = None
         with suppress(csv.Error):
-            numbered = (
-                (number, len(row)) for number, row in enumerate(filter(None, rows)) if len(row) != len(self.names)
-            )
-            ragged = next(numbered, None)
+            widths = enumerate(map(len, filter(None, rows)))
+            ragged = next(((number, width) for number, width in widths if width != len(self.names)), None)
         if ragged is None:
             raise self._fail(f"this is not a CSV file that can be read: {error}") from error
         number, width = ragged
-        if len(self.names) == 1:  # a title above the names of columns
-            found = f"names one column, but a later row has {width} values"
-            advice = "delete the lines above the names of the columns, such as a title, or add --tidy"
-            raise self._fail(f"the first line, {self._header!r}, {found}; {advice}") from error
-        found = f"the row has {width} values, but the header has {len(self.names)}"
+        if len(self.names) == 1:
+            found = f"the first line, {self._header!r}, names one column, but a later row has {width} values"
+            raise self._fail(f"{found}; {DELETE_TITLE}") from error
         mark = "comma" if self.delimiter == "," else repr(self.delimiter)
+        found = f"the row has {width} values, but the header has {len(self.names)}"
         advice = f"look for a missing or an extra {mark}, and put text that contains one in quotes"
         raise self._fail(f"{found}; {advice}", number) from error
-
-    def _refuse_long_rows(self, error: Exception) -> NoReturn:
-        """Refuse a row that is longer than a block, and name its line where it is on one line."""
-        lines = iter(partial(self._unpacked().readline, self._block_size), b"")
-        numbers = (number for number, line in enumerate(lines, 1) if len(line) >= self._block_size)
-        where = "a row" if (number := next(numbers, None)) is None else f"line {number}"
-        advice = "shorten its text, or remove the column from the file"
-        if number is None and self._has_open_quote():
-            advice = "a quotation mark is opened and never closed; close it"
-        size = f"more than {self._block_size >> 20} MB, which is too long for one row"
-        raise self._fail(f"{where} has {size}; {advice}") from error
 
 
 def parse_text(text: pa.Array, kind: pa.DataType, path: Path, name: str, first_row: int) -> pa.Array:
     """Return part of a column of a CSV file, after some rows, as values of a type; an error names the first bad row."""
     plain = pc.utf8_trim_whitespace(text)
     plain = pc.if_else(pc.is_in(plain, value_set=MISSING), pa.scalar(None, pa.string()), plain)
-    with suppress(pa.ArrowInvalid):
+    try:
         return plain.cast(kind)
-    row = next(row for row, value in enumerate(plain) if not _can_cast(value, kind))
+    except pa.ArrowInvalid:
+        if len(plain) > 1:  # one of the halves cannot be converted
+            half = len(plain) // 2
+            for start, part in ((0, text[:half]), (half, text[half:])):
+                parse_text(part, kind, path, name, first_row + start)
     expected = "true and false" if pa.types.is_boolean(kind) else "numbers"
-    message = f"the column held {expected} when the model was fitted, but {text[row].as_py()!r} here; write {expected}"
-    raise fail(message, str(path), first_row + row + 1, name)
-
-
-def _can_cast(value: pa.Scalar, kind: pa.DataType) -> bool:
-    with suppress(pa.ArrowInvalid):
-        value.cast(kind)
-        return True
-    return False
+    message = f"the column held {expected} when the model was fitted, but {text[0].as_py()!r} here; write {expected}"
+    raise fail(message, str(path), first_row + 1, name)
 
 
 class ParquetFiles(TableFile):
@@ -353,7 +343,7 @@ class ParquetFiles(TableFile):
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def _read(self, as_text: Collection[str], columns: list[str] | None) -> pa.Table:
+    def _read(self, as_text: Collection[str], columns: list[str] | None, counts: Collection[str]) -> pa.Table:
         tables = []
         for path, file in self._parts():
             with _damage_named(path):

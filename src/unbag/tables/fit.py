@@ -97,8 +97,7 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
     >>> clf = unbag.AggregateClassifier(**data.parameters)
     >>> clf.fit(data.X, data.y, groups=data.groups, subjects=data.subjects)  # doctest: +SKIP
     """
-    allowed = {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}
-    check_keys(options, allowed, "read_tables")
+    check_keys(options, {**SOURCE, **PLAN, **{name: FILES[name] for name in ("published", "also")}}, "read_tables")
     plan = make_plan({"instances": instances, "groups": groups, **options})
     loaded, problems = _read_plan(plan, in_memory=True)
     for problem in problems:
@@ -166,7 +165,6 @@ def fit_tables(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
     >>> from unbag.tables.plan import make_plan
     >>> folder = Path(tempfile.mkdtemp())
     >>> rows = [f"{ward},{3 * (ward % 2) + place % 2}\n" for ward in range(8) for place in range(3)]
@@ -189,7 +187,7 @@ def fit_tables(
             problems.append(Problem("note", f"rows are read from {X.rows.paths[0].parent}", loaded.instances.file))
         else:
             X, position = encode_in_memory(loaded), np.arange(len(loaded.instances))
-        data, inputs = _as_tables(loaded, problems, X), describe_inputs(loaded)
+        data, inputs = _as_tables(loaded, problems, X), _describe_inputs(loaded)
         clf = AggregateClassifier(**data.parameters, **plan.training.parameters(run.checkpoint), verbose=int(verbose))
         on_read(loaded)
         with run.training(plan.as_dict(), inputs, resumed=resumed), warnings.catch_warnings():
@@ -232,35 +230,34 @@ def _options_named() -> Iterator[None]:
         raise fail(f"--{name.replace('_', '-')}{str(error)[match.end(1) :]}") from error
 
 
-def describe_inputs(loaded: LoadedTables) -> dict[str, Any]:
+def _describe_inputs(loaded: LoadedTables) -> dict[str, Any]:
     """Return where the data come from, for ``run.json``."""
+
+    def known(**values: Any) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value is not None}
+
     plan, columns = loaded.plan, loaded.columns
-    shares = plan.class_shares and ", ".join(plan.class_shares)
-    optional = {"subject": columns.subject, "labelled": plan.labelled, "class shares": shares}
-    observations = []
-    for table in loaded.observed:
-        sampling = table.source.sampling and list(table.source.sampling)
-        content = {
+    observations = [
+        {
             "file": table.table.file,
             "aggregate": table.columns.aggregate,
             "columns": list(table.columns.keys),
             "used": len(table.source_rows),
             "read": [read._asdict() for read in table.read],
+            **known(weight=table.columns.weight, sampling=table.source.sampling and list(table.source.sampling)),
         }
-        observations.append(content | _without_none({"weight": table.columns.weight, "sampling": sampling}))
+        for table in loaded.observed
+    ]
+    shares = {"class shares": plan.class_shares and ", ".join(plan.class_shares)}
     return {
         "instances": loaded.instances.file,
         "rows": len(loaded.instances),
         **{name: getattr(columns, name) for name in ("id", "group", "label")},
-        **_without_none(optional),
+        **known(subject=columns.subject, labelled=plan.labelled, **shares),
         "features": list(columns.features),
         "observations": observations,
         "left out": [str(problem) for problem in loaded.problems if problem.left_out],
     }
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _as_sentences(inputs: dict[str, Any]) -> dict[str, Any]:

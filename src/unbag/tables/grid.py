@@ -21,6 +21,9 @@ DELIMITERS = (",", ";", "\t", "|")
 ROWS_FOR_DELIMITER = 200
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _LOOKS_IN_1252 = {"cp1251": "[À-ÿ]{4}", "cp1250": "[a-z][¹³¿][a-z]|[£¯][a-zó]", "cp932": "[\ufffd\u201a\u0192]"}
+_SPACES = str.maketrans(
+    {"\u200b": None, "\ufeff": None, "\u00ad": None} | dict.fromkeys("\u00a0\u202f\u2007\u2009", " ")
+)
 
 
 @dataclass(frozen=True)
@@ -35,35 +38,28 @@ class Grid:
 def read_grids(path: Path, sheet: str | None = None) -> dict[str, Grid]:
     """Read the sheets of a spreadsheet by name, or a text file as the only entry, ``""``.
 
-    Parameters
-    ----------
-    path
-        The file.
-    sheet
-        Name of a sheet, or its number from 1; None reads all sheets.
+    ``sheet`` is the name of a sheet, or its number from 1; None reads all sheets.
     """
     if is_spreadsheet(path):
         return _read_sheets(path, sheet)
     if sheet is not None:
-        raise fail(
-            f"--sheet names a sheet of a spreadsheet, but this is no spreadsheet; leave {sheet!r} out", str(path)
-        )
-    return {"": _read_text(path)}
-
-
-def _read_text(path: Path) -> Grid:
+        message = "--sheet names a sheet of a spreadsheet, but this is no spreadsheet"
+        raise fail(f"{message}; leave {sheet!r} out", str(path))
     content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
-    text, notes = _decode(content)
-    lines = text.splitlines()
-    if lines and (named := lines[0].casefold().strip()).startswith("sep=") and len(named) == 5:
-        delimiter, text = lines[0].strip()[4], "\n".join(lines[1:])
+    text, notes = _decode(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    if named := re.match(r'"?sep=(.)"?[ ,;\t]*(\r\n|\r|\n)', text, re.IGNORECASE):
+        delimiter, text = named[1], text[named.end() :]
         notes += (f"the first line names the separator {delimiter!r}",)
     else:
         delimiter = _find_delimiter(text)
-    rows = [[_strip(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)]
-    return Grid(rows, delimiter, notes)
+    if delimiter == " ":
+        rows = [re.split(r"\t| {2,}", line.strip()) if line.strip() else [] for line in text.splitlines()]
+        notes += ("columns were separated at two or more spaces",)
+    else:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True))
+    if any(re.match("=\"|'[-+=@\\d]", cell) for row in rows for cell in row):
+        notes += ('marks by which a spreadsheet keeps texts, as in ="007" or \'007, were removed',)
+    return {"": Grid([[_strip(cell) for cell in row] for row in rows], delimiter, notes)}
 
 
 def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
@@ -72,6 +68,8 @@ def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
         if content.startswith(mark):
             text = content.decode(encoding)
             return text, () if encoding == "utf-8-sig" else ("the file was decoded from UTF-16",)
+    if content[1:200:2].count(0) > 50:  # every other byte is zero
+        return content.decode("utf-16-le"), ("the file was decoded from UTF-16",)
     try:
         return content.decode("utf-8"), ()
     except UnicodeDecodeError:
@@ -82,24 +80,28 @@ def _decode(content: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def _find_delimiter(text: str) -> str:
-    """Return the delimiter that divides most lines into the same number of cells, at least two."""
+    """Return the delimiter that divides most lines into the same number of cells, at least two; a space if none does.
+
+    A space stands for two or more of them between the columns of a listing.
+    """
 
     def agreement(delimiter: str) -> tuple[int, int]:
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         widths = Counter(len(row) for row, _ in zip(lines, range(ROWS_FOR_DELIMITER), strict=False) if any(row))
         return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
 
-    return max(DELIMITERS, key=agreement)
+    best = max(DELIMITERS, key=agreement)
+    lines = [line for line in text.splitlines() if line.strip()][:ROWS_FOR_DELIMITER]
+    spaced = sum(re.search(r"\S {2,}\S", line) is not None for line in lines)
+    return " " if 2 * agreement(best)[0] < len(lines) and 2 * spaced > len(lines) > 2 else best
 
 
 def _read_sheets(path: Path, sheet: str | None) -> dict[str, Grid]:
     try:
         calamine: Any = importlib.import_module("python_calamine")
     except ImportError:
-        message = (
-            "reading spreadsheets needs python-calamine: pip install unbag[excel], or save the sheet as CSV (UTF-8)"
-        )
-        raise fail(message, str(path)) from None
+        message = "reading spreadsheets needs python-calamine: pip install unbag[excel], or save the sheet as CSV"
+        raise fail(f"{message} (UTF-8)", str(path)) from None
     try:
         book = calamine.CalamineWorkbook.from_path(str(path))
     except (calamine.CalamineError, OSError) as error:
@@ -110,9 +112,8 @@ def _read_sheets(path: Path, sheet: str | None) -> dict[str, Grid]:
         if not (sheet.isdecimal() and 1 <= int(sheet) <= len(names)):
             raise fail(f"there is no sheet {sheet!r}; choose one of {list_some(names)}", str(path))
         sheet = names[int(sheet) - 1]
-    chosen = [name for name in names if name not in hidden] if sheet is None else [sheet]
     grids = {}
-    for name in chosen:
+    for name in [name for name in names if name not in hidden] if sheet is None else [sheet]:
         entry = book.get_sheet_by_name(name)
         cells = entry.to_python(skip_empty_area=False)
         for (top, left), (bottom, right) in getattr(entry, "merged_cell_ranges", None) or ():
@@ -128,12 +129,14 @@ def _as_text(cell: Any) -> str:
     if isinstance(cell, bool):
         return str(cell).lower()
     if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else f"{cell:.15g}"
     if isinstance(cell, datetime):
         return cell.date().isoformat() if cell.time() == time() else cell.isoformat(" ")
     return cell.isoformat() if isinstance(cell, date | time) else _strip(str(cell))
 
 
 def _strip(cell: str) -> str:
-    """Remove surrounding spaces, those that do not break and zero-width ones included."""
-    return cell.replace("\u200b", "").replace("\ufeff", "").replace("\u00a0", " ").replace("\u202f", " ").strip()
+    """Remove spaces around a cell, also those that do not break, and what Excel puts around text: ="007" or '007."""
+    text = cell.translate(_SPACES).strip()
+    text = match[1] if (match := re.fullmatch(r'="(.*)"', text)) else text
+    return text[1:] if re.match(r"'[-+=@\d]", text) and not text.endswith("'") else text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,6 @@ import torch
 from unbag._utils.problems import NAMED, Problem, fail, in_rows, list_some
 from unbag.data.columns import Table, is_missing, whole_numbers
 from unbag.data.groups import Groups
-from unbag.tables.tidy import match_normalised
 
 
 def shared_keys(
@@ -46,21 +47,71 @@ def shared_keys(
     if loose and pa.types.is_string(keys[0].type):
         others = pa.chunked_array(keys[1:]).combine_chunks()
         for place, (table, name, _) in enumerate(columns):
-            keys[place] = _match_spellings(keys[place], keys[0] if place else others, (table, name), notes)
+            known = keys[0] if place else others
+            unmatched = keys[place].filter(pc.invert(pc.is_in(keys[place], value_set=known))).drop_null().unique()
+            if pairs := list(match_normalised(unmatched.to_pylist(), known.drop_null().unique().to_pylist())):
+                listed = "; ".join(f"{here!r} with {there!r}" for here, there in pairs)
+                message = f"ids were matched although they are written differently: {listed}"
+                notes.append(Problem("note", message, table.file, None, name))
+                found = pc.index_in(keys[place], value_set=pa.array([here for here, _ in pairs]))
+                keys[place] = pc.coalesce(pa.array([there for _, there in pairs]).take(found), keys[place])
     return keys[0], keys[1:], notes
 
 
-def _match_spellings(keys: pa.Array, others: pa.Array, place: tuple[Table, str], notes: list[Problem]) -> pa.Array:
-    """Write ids like the only id among others that differs in case, spaces or leading zeros, and note each pair."""
-    unmatched = keys.filter(pc.invert(pc.is_in(keys, value_set=others))).drop_null().unique()
-    pairs = list(match_normalised(unmatched.to_pylist(), others.drop_null().unique().to_pylist()))
-    if not pairs:
-        return keys
-    listed = "; ".join(f"{here!r} with {there!r}" for here, there in pairs)
-    message = f"ids were matched although they are written differently: {listed}"
-    notes.append(Problem("note", message, place[0].file, None, place[1]))
-    found = pc.index_in(keys, value_set=pa.array([here for here, _ in pairs]))
-    return pc.coalesce(pa.array([there for _, there in pairs]).take(found), keys)
+def _as_key(table: Table, name: str) -> pa.Array:
+    """Return ids as whole numbers or text."""
+    column = table.column(name)
+    if pa.types.is_null(column.type):
+        raise fail("all ids are missing; fill them in, or name another column", table.file, None, name)
+    if pa.types.is_integer(column.type):
+        too_large = column.type == pa.uint64() and (pc.max(column).as_py() or 0) >= 2**63
+        return column if too_large else column.cast(pa.int64())
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        fraction = ~np.isnan(values) & ((values != np.rint(values)) | (np.abs(values) > 2.0**53))
+        if fraction.any():
+            row = int(fraction.argmax())
+            raise fail(f"{values[row]} is not an id; ids are text or whole numbers", table.file, row + 1, name)
+        return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64())
+    if not (pa.types.is_string(column.type) or pa.types.is_temporal(column.type)):
+        raise fail(f"ids of type {column.type} cannot be compared; use text or whole numbers", table.file, None, name)
+    return column.cast(pa.string())
+
+
+def normalise(text: str) -> str:
+    """Return a text without what people vary: case, spaces, a trailing ``.0`` and leading zeros."""
+    text = re.sub(r"\.0+$", "", re.sub(r"\s+", " ", text).strip().casefold())
+    return re.sub(r"^0+(?=\d)", "", text)
+
+
+def match_normalised(unmatched: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of ids that are equal when normalised, if only one matches.
+
+    Examples
+    --------
+    >>> list(match_normalised(["KNOWLE NORTH ", "7"], ["Knowle North", "007", "8"]))
+    [('KNOWLE NORTH ', 'Knowle North'), ('7', '007')]
+    """
+    by_form = defaultdict(set)
+    for text in known:
+        by_form[normalise(text)].add(text)
+    for text in unmatched:
+        if len(matches := by_form.get(normalise(text), set())) == 1:
+            yield text, next(iter(matches))
+
+
+def find_similar(unknown: pa.Scalar, known: pa.Array) -> str | None:
+    """Return advice on an id that would be found if case, spaces, leading zeros and a trailing .0 did not matter."""
+    if unknown.type != pa.string() or known.type != pa.string():
+        return None
+    pair = next(match_normalised([unknown.as_py()], known.drop_null().unique().to_pylist()), None)
+    advice = "write ids in the same way in both files, or fit with --tidy"
+    return pair and f"{pair[0]!r} here may be {pair[1]!r} there: {advice}"
+
+
+def codes_of(values: pa.Array) -> np.ndarray:
+    """Return a number for each distinct value, -1 where there is none: (n,)."""
+    return whole_numbers(values.dictionary_encode().indices)
 
 
 def repeated(keys: pa.Array) -> np.ndarray:
@@ -69,11 +120,6 @@ def repeated(keys: pa.Array) -> np.ndarray:
     again = np.ones(len(codes), dtype=bool)
     again[np.unique(codes, return_index=True)[1]] = False
     return again & (codes >= 0)
-
-
-def codes_of(values: pa.Array) -> np.ndarray:
-    """Return a number for each distinct value, -1 where there is none: (n,)."""
-    return whole_numbers(values.dictionary_encode().indices)
 
 
 def find(keys: pa.Array, among: pa.Array) -> np.ndarray:
@@ -104,8 +150,8 @@ def unmatched_keys(
     hints = [find_similar(id, others) for id in distinct[:NAMED]]
     if drop:
         message = f"{count_rows(len(rows))} left out, because the id {where}: {list_some(distinct.to_pylist())}"
-        found = [hint for hint in hints if hint]
-        message += "".join(f"; {hint}" for hint in found[:1])
+        if found := [hint for hint in hints if hint]:
+            message += f"; {found[0]}"
         yield Problem("warning" if found else "note", message, table.file, None, column, left_out=True)
         return
     advice = "correct one of the files" + ("" if drop is None else ", or skip unmatched rows with --drop-unmatched")
@@ -120,10 +166,7 @@ def unmatched_keys(
 def match_members(
     rows: Table, id: str, table: Table, members: list[str], *, drop: bool | None, loose: bool = False
 ) -> tuple[np.ndarray, list[Problem]]:
-    """Return the row of each member of pairs or triplets, (rows of the file, members), -1 for none, and problems.
-
-    ``drop`` is that of :func:`unmatched_keys`, ``loose`` that of :func:`shared_keys`.
-    """
+    """Return the row of each member of pairs or triplets, (rows of the file, members), -1 for none, and problems."""
     of_rows, of_members, problems = shared_keys(rows, id, table, members, loose=loose)
     message = "the id {!r} is that of an earlier row already; ids must differ"
     problems += in_rows(repeated(of_rows), lambda row: message.format(of_rows[row].as_py()), rows.file, id)
@@ -149,38 +192,6 @@ def count_rows(count: int) -> str:
     return "1 row is" if count == 1 else f"{count:,} rows are"
 
 
-def find_similar(unknown: pa.Scalar, known: pa.Array) -> str | None:
-    """Return advice on an id that would be found if case, spaces, leading zeros and a trailing .0 did not matter."""
-    if unknown.type != pa.string() or known.type != pa.string():
-        return None
-    pair = next(match_normalised([unknown.as_py()], known.drop_null().unique().to_pylist()), None)
-    if pair is None:
-        return None
-    return f"{pair[0]!r} here may be {pair[1]!r} there: write ids in the same way in both files, or fit with --tidy"
-
-
 def label_texts(table: Table, column: str) -> pa.Array:
     """Return labels as text, as class names are: 1.0 is 1."""
     return pc.replace_substring_regex(table.column(column).cast(pa.string()), r"^([0-9]+)\.0+$", r"\1")
-
-
-def _as_key(table: Table, name: str) -> pa.Array:
-    """Return ids as whole numbers or text."""
-    column = table.column(name)
-    if pa.types.is_null(column.type):
-        raise fail("all ids are missing; fill them in, or name another column", table.file, None, name)
-    if pa.types.is_integer(column.type):
-        too_large = column.type == pa.uint64() and (pc.max(column).as_py() or 0) >= 2**63
-        return column if too_large else column.cast(pa.int64())
-    if pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        fraction = ~np.isnan(values) & ((values != np.rint(values)) | (np.abs(values) > 2.0**53))
-        if fraction.any():
-            row = int(fraction.argmax())
-            raise fail(f"{values[row]} is not an id; ids are text or whole numbers", table.file, row + 1, name)
-        return pc.if_else(pa.array(np.isnan(values)), None, column).cast(pa.int64())
-    if pa.types.is_temporal(column.type):
-        return column.cast(pa.string())
-    if not pa.types.is_string(column.type):
-        raise fail(f"ids of type {column.type} cannot be compared; use text or whole numbers", table.file, None, name)
-    return column

@@ -24,9 +24,8 @@ from unbag.persistence.run_folder import Run
 from unbag.tables.files import ROWS_AT_ONCE, CsvFile, TableFile, open_table, parse_text
 from unbag.tables.ids import find, make_groups, match_members, missing_keys, shared_keys
 from unbag.tables.load import match_tables, open_files
-from unbag.tables.observations import ObservationTable
 from unbag.tables.options import Plan
-from unbag.tables.output import Output
+from unbag.tables.output import check_output, write_output
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
 from unbag.training import Observations
@@ -173,19 +172,19 @@ def predict_part(
     raw_text: bool = False,
 ) -> Seen:  # fmt: skip
     """Write the predictions of :func:`predict_table`, and return statistics of the rows."""
-    output, seen = Output(out, [instances, *fitted.run.inputs], raw_text=raw_text), Seen()
+    check_output(out, [instances, *fitted.run.inputs])
+    seen, of_run = Seen(), fitted.content["plan"]["id"]
     plan = Plan.from_dict(fitted.content["plan"]).for_files(instances, ())
     with open_table(instances, plan.reading(0)) as file:
-        names, of_run = file.names, fitted.content["plan"]["id"]
-        wanted = id or (of_run if of_run in names else None)
-        taken = fitted.preparation.names
-        ids = find_column(names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
+        wanted, taken = id or (of_run if of_run in file.names else None), fitted.preparation.names
+        ids = find_column(file.names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
         kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
-        fitted.check_columns(names, str(instances), kept)
-        notes = output.write(
-            add_predictions(texts, fitted.clf.predict_proba(X), fitted.clf.classes_, str(instances))
+        fitted.check_columns(file.names, str(instances), kept)
+        predictions = (
+            _add_predictions(texts, fitted.clf.predict_proba(X), fitted.clf.classes_, str(instances))
             for texts, X in fitted.stream(file, kept, seen)
         )
+        notes = write_output(out, predictions, raw_text=raw_text)
     seen.notes += [*file.repairs, *notes]
     if not kept:
         message = "there is no column of ids: name it with --id, copy columns with --keep, or rely on the order of rows"
@@ -193,7 +192,7 @@ def predict_part(
     return seen
 
 
-def add_predictions(kept: pa.Table, probs: np.ndarray, classes: Any, file: str) -> pa.Table:
+def _add_predictions(kept: pa.Table, probs: np.ndarray, classes: Any, file: str) -> pa.Table:
     """Append columns of predictions to columns of a file: the most probable class, and the probability of each."""
     text = pa.array(map(str, classes.tolist()))
     best = pa.array(np.nan_to_num(probs).argmax(1), mask=np.isnan(probs).any(1))
@@ -220,7 +219,7 @@ def predict_groups_table(
     observation, if the run was fitted to several; ``id`` and ``group`` are columns, by default as in the fit.
     """
     fitted = FittedRun.load(run, device)
-    output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
+    check_output(out, [instances, groups, *run.inputs])
     plan, place = fitted.plan_for(instances, groups, aggregate)
     source, kind = plan.sources[0], find_kind(str(plan.sources[0].aggregate))
     name, named = ("group" if kind.size is None else "id"), {"id": id, "group": group}
@@ -235,13 +234,13 @@ def predict_groups_table(
         key = str(getattr(columns, name))
         table = of_groups.read(as_text=keys)
         rows = read_rows(fitted, file, [key])
-    find_them, drop = (_find_groups if kind.size is None else _find_tuples), plan.drop_unmatched
-    new_groups, kept, problems = find_them(rows.keys, key, table, keys, drop=drop)
+    find_them = _find_groups if kind.size is None else _find_tuples
+    new_groups, kept, problems = find_them(rows.keys, key, table, keys, drop=plan.drop_unmatched)
     fitted_kind = fitted.clf.fitted_aggregates_[place]
     if ":" in str(source.aggregate):
         fitted_kind = make_aggregate(str(source.aggregate), list(map(str, fitted.clf.classes_)))
     results = _predict_groups(fitted.clf, fitted_kind, rows, new_groups, kept=kept, file=str(groups))
-    notes = output.write([results])
+    notes = write_output(out, [results], raw_text=raw_text)
     return len(new_groups), [*problems, *rows.seen.as_problems(fitted.clf, instances), *notes]
 
 
@@ -259,13 +258,13 @@ def _predict_groups(
 
     if aggregate.outcome == "class":
         probs = [probability(np.full(len(groups), place)) for place in range(log_probs.shape[1])]
-        return add_predictions(kept, np.stack(probs, 1), clf.classes_, file)
+        return _add_predictions(kept, np.stack(probs, 1), clf.classes_, file)
     if rows.X is not None:
         expected = clf.predict_groups(rows.X, groups)
     else:
         expected = aggregate.expect(groups.gather(log_probs), groups).numpy()
     if aggregate.outcome == "yes_no":
-        return add_predictions(kept, np.stack([1 - expected, expected], 1), np.arange(2), file)
+        return _add_predictions(kept, np.stack([1 - expected, expected], 1), np.arange(2), file)
     whole = round_counts(expected, groups.sizes.numpy()) if counted else np.rint(expected).astype(np.int64)
     classes = [f"_{name}" for name in clf.classes_.tolist()] if counted else [""]
     names = [f"{what}{name}" for what in ("predicted", "expected") for name in classes]
@@ -341,7 +340,7 @@ def disaggregate_table(
     from unbag.estimators.predictor import compute_posterior  # noqa: PLC0415 (scikit-learn is slow to import)
 
     fitted = FittedRun.load(run, device)
-    output = Output(out, [instances, groups, *run.inputs], raw_text=raw_text)
+    check_output(out, [instances, groups, *run.inputs])
     plan, _ = fitted.plan_for(instances, groups, aggregate)
     if drop_unmatched is not None:
         plan = replace(plan, drop_unmatched=drop_unmatched)
@@ -362,33 +361,27 @@ def disaggregate_table(
     posterior = compute_posterior(observed.checked, torch.from_numpy(rows.log_probs)).numpy()
     seen = rows.seen
     del rows  # its probabilities take much memory
-    members, by_row = observed.checked.groups.members.numpy(), observed.columns.group is not None
-    order = np.argsort(members, kind="stable") if by_row else np.arange(len(members))
-    names = [loaded.columns.id, loaded.columns.group if by_row else None]
+    of_tuples = observed.columns.members
+    members, size = observed.checked.groups.members.numpy(), len(of_tuples)
+    order = np.arange(len(members)) if of_tuples else np.argsort(members, kind="stable")
+    names = [loaded.columns.id, None if of_tuples else loaded.columns.group]
     keys = loaded.instances.data.select([name for name in names if name is not None])
 
     def predictions() -> Iterator[pa.Table]:
         for first in range(0, len(order), ROWS_AT_ONCE):
             part = order[first : first + ROWS_AT_ONCE]
-            columns = _name_members(observed, keys.take(pa.array(members[part])), part)
-            yield add_predictions(columns, posterior[part], fitted.clf.classes_, str(instances))
+            columns = keys.take(pa.array(members[part]))
+            if of_tuples:  # the row and the column of their file
+                pair, place = part // size, part % size
+                if observed.turned is not None:
+                    place = np.where(observed.turned[pair], size - 1 - place, place)
+                found = [pa.array(observed.source_rows[pair] + 1), pa.array(np.array(of_tuples, dtype=object)[place])]
+                columns = pa.table([*found, *columns.columns], names=["observation", "member", *columns.column_names])
+            yield _add_predictions(columns, posterior[part], fitted.clf.classes_, str(instances))
 
-    notes = output.write(predictions())
+    notes = write_output(out, predictions(), raw_text=raw_text)
     problems = [*loaded.problems, *seen.as_problems(fitted.clf, instances), *notes]
     if impossible := int(np.isnan(posterior).any(1).sum()):
         message = f"{impossible:,} lines have no probabilities: the model rules out the observations of their groups"
         problems.append(Problem("warning", message, str(out)))
     return len(posterior), problems
-
-
-def _name_members(observed: ObservationTable, keys: pa.Table, memberships: np.ndarray) -> pa.Table:
-    """Return the columns that identify members: ids, and for pairs and triplets the row and column of their file."""
-    if observed.columns.group is not None:
-        return keys
-    size = len(observed.columns.members)
-    pair, place = memberships // size, memberships % size
-    if observed.turned is not None:
-        place = np.where(observed.turned[pair], size - 1 - place, place)
-    names = np.array(observed.columns.members, dtype=object)[place]
-    columns = [pa.array(observed.source_rows[pair] + 1), pa.array(names), *keys.columns]
-    return pa.table(columns, names=["observation", "member", *keys.column_names])

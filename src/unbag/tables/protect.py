@@ -10,62 +10,50 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unbag._utils.files import raise_if_input
 from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
 from unbag.tables.files import open_table
 from unbag.tables.options import Protection
-from unbag.tables.output import check_format, write_table
+from unbag.tables.output import check_output, write_draft
 from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 
 
-def protect_counts(
-    counts: Path, out: Path, protection: Protection, *, force: bool = False
-) -> tuple[int, list[Problem]]:
+def protect_counts(counts: Path, out: Path, how: Protection, *, force: bool = False) -> tuple[int, list[Problem]]:
     """Write a table of exact counts with noise, rounded or suppressed, and beside it what ``fit`` needs to use it.
 
-    Parameters
-    ----------
-    counts
-        One row per group: its id, and a whole number for each class.
-    out
-        A file that ends in .csv or .parquet.
-    protection
-        How counts are protected, and their columns, by default as in ``fit``. Sizes are left out unless they are kept.
-    force
-        Replace a table that was protected before.
+    ``counts`` has one row per group: its id, and a whole number for each class. Sizes are left out unless they are
+    kept. ``force`` replaces a table that was protected before.
     """
-    classes = protection.classes or ()
-    check_protection(protection)
-    check_format(out)
-    raise_if_input(out, [counts])
+    _check_protection(how)
+    check_output(out, [counts])
     if out.exists() and not force:
         message = "this file exists already; counts that are published a second time with new noise reveal more than "
         raise fail(f"{message}epsilon allows; if the first table was never published, add --force", str(out))
     with open_table(counts) as file:
         table = file.read(as_text=file.names)
+    classes = how.classes or ()
     size = find_column(table.names, SIZE, written=None, file=table.file, option="--classes", taken=classes)
-    group = _find_group(table, protection.group, [name for name in table.names if name not in (size, *classes)])
+    group = _find_group(table, how.group, [name for name in table.names if name not in (size, *classes)])
     names = classes or tuple(name for name in table.names if name not in (group, size))
-    columns, options, promise = _protect(_read_exact(table, names), protection)
+    columns, options, promise = _protect(_read_exact(table, names), how)
     others = [name for name in table.names if name not in (group, size, *names)]
     notes = [Problem("note", "this column is left out", table.file, None, name) for name in others]
     kept = {group: table.column(group)}
-    if size is not None and protection.keep_sizes:
+    if size is not None and how.keep_sizes:
         promise += " Sizes are as they were."
         kept[size] = table.column(size)
     elif size is not None:
         message = "sizes are left out; to write them as they are, add --keep-sizes"
         notes.append(Problem("note", message, table.file, None, size))
     protected = pa.table({**kept, **dict(zip(names, columns, strict=True))})
-    path = publish(out, lambda draft: write_table(draft, [protected], out.suffix), options, promise)
+    path = publish(out, lambda draft: write_draft(draft, [protected], out.suffix), options, promise)
     advice = f"{path.name} describes it to check and fit; copy or move both files together"
     return len(table), [*notes, Problem("note", f"{promise} {advice}", str(out))]
 
 
-def check_protection(how: Protection) -> None:
+def _check_protection(how: Protection) -> None:
     """Refuse options that contradict each other or are out of range."""
     ways = {"--epsilon": how.epsilon, "--round-to": how.round_to, "--suppress-below": how.suppress_below}
     passed = [name for name, value in ways.items() if value is not None]
@@ -104,8 +92,7 @@ def _read_exact(table: Table, names: tuple[str, ...]) -> np.ndarray:
     for name in names:
         if name not in table.names:
             raise fail(f"there is no column {name!r}, which --classes names", table.file)
-        column = table.column(name)
-        cells, texts = read_cells(column), column.to_pylist()
+        cells, texts = read_cells(table.column(name)), table.column(name).to_pylist()
         wrong = (cells.kind != NUMBER) | (cells.low < 0) | (cells.low != np.rint(cells.low)) | cells.percent
         messages = [f"exact counts must be whole numbers of 0 or more, got {text!r}" for text in texts]
         problems += in_rows(wrong, messages.__getitem__, table.file, name)

@@ -37,8 +37,8 @@ def sidecar_path(counts: Path) -> Path:
 def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
     """Return the file options by which a table was published; an empty dict if no statement belongs to it.
 
-    ``named`` is a statement that the caller names, which applies to any table if it has no digest. Otherwise the
-    statement beside the table is used, which must have the digest of the table.
+    A statement that the caller names applies to any table if it has no digest. Otherwise the statement beside the
+    table is used, which must have the digest of the table.
     """
     path = named or sidecar_path(counts)
     if named is None and not path.exists():
@@ -52,45 +52,33 @@ def read_published(counts: Path, named: Path | None = None) -> dict[str, Any]:
     digest = sha256(counts)
     if (statement := _find_statement(content, digest)) is not None:
         return _options(statement)
+    message = f"{counts.name} has changed since this file was written for it"
+    advice = "restore the table, or remove this file and describe the table with the options for published counts"
     if DIGEST not in content:
         message = "the digest of the table that this file describes is missing"
         advice = f'if it describes {counts.name} as it is now, add the line {DIGEST} = "{digest}"'
-        raise fail(f"{message}; {advice}, or name the file with --published", str(path))
-    message = f"{counts.name} has changed since this file was written for it"
-    advice = "restore the table, or remove this file and describe the table with the options for published counts"
+        advice += ", or name the file with --published"
     raise fail(f"{message}; {advice}", str(path))
 
 
 def publish(counts: Path, write: Callable[[Path], None], options: dict[str, Any], promise: str) -> Path:
     """Write a table by a function and a statement of its file options, and return the path of the statement.
 
-    The table that is in place always has its statement: while one table replaces another, the statement of the new
-    table is there before the table, and contains that of the old one. Where a step fails, both files stay as they were.
-    ``promise`` is a sentence for people who open the statement.
+    The table that is in place always has its statement: the new statement, which contains that of the old table, is
+    there before the new table is. ``promise`` is a sentence for people who open the statement.
     """
     path = sidecar_path(counts)
-    before = path.read_bytes() if path.exists() else None
-    old = None if before is None or not counts.exists() else _find_statement(_load(path), sha256(counts))
+    old = _find_statement(_load(path), sha256(counts)) if path.exists() and counts.exists() else None
     for file in (counts, path):
         remove_drafts(file)
-    with full_disk_named(counts), draft_file(counts) as table, draft_file(path) as first, draft_file(path) as last:
+    with full_disk_named(counts), draft_file(counts) as table:
         write(table)
         content = f"# How {counts.name} was published; unbag check and fit read this file.\n# {promise}\n"
-        content += _format({DIGEST: sha256(table), **options})
-        first.write_text(content if old is None else f"{content}\n[{REPLACED}]\n{_format(old)}", "utf-8")
-        last.write_text(content, "utf-8")
-        for draft in (table, first, last):
-            sync(draft)
-        os.replace(first, path)
-        try:
-            os.replace(table, counts)
-        except BaseException:
-            if before is None:
-                os.unlink(path)
-            else:
-                write_atomic(path, before)
-            raise
-        os.replace(last, path)
+        content += _format(statement := {DIGEST: sha256(table), **options})
+        content += "" if old in (None, statement) else f"\n# The table that it replaced:\n[{REPLACED}]\n{_format(old)}"
+        sync(table)
+        write_atomic(path, content.encode())
+        os.replace(table, counts)
     return path
 
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
-from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
 
 from unbag._utils.problems import NAMED, Problem, fail, list_some
-from unbag.tables.cells import MARKS, NUMBER, UNKNOWN, read_cell
+from unbag.tables.cells import BOUNDS, MARKS, NUMBER, UNKNOWN, is_readable, read_cell, remove_decorations
+from unbag.tables.dates import parse_compact, parse_dates, parse_serials
 from unbag.tables.grid import Grid
+from unbag.tables.ids import normalise
 from unbag.tables.options import Reading
 
 HEADER_SHARE = 0.6
@@ -28,42 +29,38 @@ MAX_CATEGORIES = 50
 
 MISSING = frozenset({
     *("n/a", "n.a.", "#n/a", "#na", "#value!", "#div/0!", "-", "--", "\u2013", "\u2014", "..", "...", "\u2026", "?"),
-    *("not known", "not stated", "not available", "not recorded", "not applicable"),
-    *("#null!", "#num!", "#ref!", "#name?", "\u2212", "\uff0d", "k. a.", "k.a."),
+    *("not known", "not stated", "not available", "not recorded", "not applicable", "not collected", "no data"),
+    *("#null!", "#num!", "#ref!", "#name?", "\u2212", "\uff0d", "k. a.", "k.a.", "(null)", "<na>", "\\n"),
     *("keine angabe", "non disponible", "no disponible", "não informado", "нет данных", "н/д", "brak danych"),
 })  # fmt: skip
 """Words for a missing value in any column, in small letters."""
 MISSING_NUMBER = MISSING | {word for word in UNKNOWN if len(word) > 2} | {
-    *("na", "nil", "refused", ".", ":", "x", "*", "**", "nd", "n.d.", "nc", "s/d", "abs", "absent", ": c"),
+    *("na", "nil", "refused", ".", ":", "x", "*", "**", "nd", "n.d.", "nc", "s/d", "abs", "absent", ": c", "n.v."),
+    *("nk", "n/k", "unk", "dk", "ns", "nr", "n.r.", "s.d.", "tbc", "pending", "#", "c", "z", "/", "- -", "\u00b7", "n"),
 }  # fmt: skip
 """Further words for a missing value in a column whose other values are numbers or dates."""
 
-_SURE_TOTAL = re.compile(r".*\b(sub-?)?total\b.*|totals|totaa?le?|gesamt|insgesamt|summe|ogółem|razem|итого|всего|合計")
-_TOTAL = re.compile(rf"{_SURE_TOTAL.pattern}|sum|suma|somme|ensemble|all\b.*|alle|overall|zusammen")
-_BETWEEN = re.compile(r"[-=_]{4,}|(page|seite|p[aá]gina|strona)\s\d+.{0,12}", re.IGNORECASE)
+_SURE_TOTAL = re.compile(
+    r".*\b(sub-?)?total\b.*|totals|totaa?le?|totalt|i alt|gesamt|insgesamt|(zwischen|gesamt)?summe|celkem|összesen|"
+    r"toplam|samtliga|yhteensä|ogółem|razem|итого|всего|合計"
+)
+_TOTAL = re.compile(
+    rf"{_SURE_TOTAL.pattern}|sum|suma|somme|ensemble|all\b.*|alle|overall|zusammen|gesamt.*|average|mean"
+)
+_BETWEEN = re.compile(r"[-=_+|]{4,}|(page|seite|p[aá]gina|strona)\s\d+.{0,12}", re.IGNORECASE)
 _ASIDE = re.compile(r"(cover|(table of )?contents|index|notes?|read ?me|about|metadata|legend)\b.*", re.IGNORECASE)
 _FOOTNOTE = re.compile(
-    r"(source|sources|note|notes|footnote|quelle|fuente|last updated|published|copyright|©|crown copyright|"
-    r"end of (table|worksheet)|this (table|worksheet)|[*†‡]|\[?\(?(note )?[0-9a-z]{1,2}[\]).:]\s)",
+    r"(source|sources|note|notes|footnote|quelle|fuente|last updated|published|copyright|©|crown copyright|stand:|"
+    r"fonte|bron|källa|kilde|hinweis|anmerkung|legend|key:|symbols|extracted|generated|report|data as of|contact|"
+    r"end of (table|worksheet|report)|this (table|worksheet)|\(?[\d,]+ (rows?|records?)\b|"
+    r"[*†‡]|\[?\(?(note )?[0-9a-z]{1,2}[\]).:]\s|[a-z.:*]{1,3} ?= )",
     re.IGNORECASE,
 )
 _MARKERS = re.compile(r"(\s*(\[(note|notes|r|p)?\s*\w{1,2}\]|\(\d\)|[*†‡¹²³⁴])+)$", re.IGNORECASE)
-_SIGN = r"(?:[€$£¥₹₽]|u?[sr]\$|eur|usd|gbp|chf|inr|kr|kč|zł)"
-_CURRENCY = re.compile(rf"^(-?)\s*{_SIGN}\s*|\s*{_SIGN}$", re.IGNORECASE)
-_DATE = re.compile(r"\d{1,4}[-/. ]\s?(\d{1,2}|[a-z]{3,9})[-/. ,]\s?\d{2,4}([ t]\d{1,2}:\d{2}(:\d{2})?)?|"
-                   r"[a-z]{3,9} \d{1,2},? \d{4}", re.IGNORECASE)  # fmt: skip
-_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S")
-_ORDERS = {
-    "year first": ("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d"),
-    "day first": (
-        *(f"%d{mark}%m{mark}%{year}" for mark, year in product("/.-", "Yy")),
-        *("%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%d-%b-%y"),
-    ),
-    "month first": (
-        *(f"%m{mark}%d{mark}%{year}" for mark, year in product("/.-", "Yy")),
-        *("%b %d, %Y", "%B %d, %Y", "%B %d %Y"),
-    ),
-}
+
+_ENDS = {float("inf"), float("-inf")}
+Rows = list[tuple[int, list[str]]]
+"""Rows with the numbers of their lines."""
 
 
 @dataclass(eq=False)
@@ -86,33 +83,54 @@ class TidyTable:
         """Record a repair."""
         self.notes[column].append(Problem("note", message, str(self.path), None, column))
 
-    def read(self, names: Collection[str], as_text: Collection[str] = (), reading: Reading | None = None) -> pa.Table:
-        """Return some columns as numbers, dates or text; those in ``as_text`` remain text."""
+    def read(
+        self,
+        names: Collection[str],
+        as_text: Collection[str] = (),
+        counts: Collection[str] = (),
+        reading: Reading | None = None,
+    ) -> pa.Table:
+        """Return some columns as numbers, dates or text.
+
+        Columns in ``as_text`` remain text, and so do ``counts``, from which only what surrounds numbers is removed.
+        """
         arrays = {}
         for name in names:
             self.notes[name].clear()
             values = self.columns[name]
-            if name in as_text:
+            if name in counts:
+                arrays[name] = pa.array(self._read_counts(name, values), pa.string())
+            elif name in as_text:
                 arrays[name] = pa.array(self._blank(name, values, MISSING), pa.string())
             else:
                 arrays[name] = self._read_values(name, values, reading or Reading())
         return pa.table(arrays)
 
+    def _read_counts(self, name: str, values: list[str | None]) -> list[str | None]:
+        values = self._blank(name, values, MISSING)
+        texts = list(dict.fromkeys(value for value in values if value is not None))
+        plain, repairs = remove_decorations(texts, name, counts=True)
+        changed = {text: new for text, new in zip(texts, plain, strict=True) if text != new and is_readable(new)}
+        for what, example in repairs.items():
+            if changed:
+                self.note(f"{what}, as in {example!r}", name)
+        return [None if value is None else changed.get(value, value) for value in values]
+
     def _read_values(self, name: str, values: list[str | None], reading: Reading) -> pa.Array:
         texts = list(dict.fromkeys(value for value in values if value is not None))
         plain = [text for text in texts if text.casefold() not in MISSING_NUMBER]
-        if plain and (numbers := self._read_numbers(name, plain, reading.decimal)) is not None:
-            found: dict[str | None, float] = dict(zip(plain, numbers, strict=True))
-            blank = self._blank(name, values, MISSING_NUMBER)
-            array = pa.array([found.get(value) for value in blank], pa.float64())
-            whole = all(number.is_integer() and abs(number) < 2**53 for number in numbers)
-            return array.cast(pa.int64()) if whole else array
-        if plain and (dates := self._read_dates(name, plain, reading.dates)) is not None:
-            moments: dict[str | None, datetime] = dict(zip(plain, dates, strict=True))
-            blank = self._blank(name, values, MISSING_NUMBER)
-            kind = pa.timestamp("s") if any(moment.time() != time() for moment in dates) else pa.date32()
-            return pa.array([moments.get(value) for value in blank], pa.timestamp("s")).cast(kind)
-        return pa.array(self._merge_variants(name, self._blank(name, values, MISSING)), pa.string())
+        found: dict[str, float] | dict[str, datetime] | None = None
+        if plain:
+            found = self._read_dates(name, plain, reading.dates) or self._read_numbers(name, plain, reading.decimal)
+        if found is None:
+            return pa.array(self._merge_variants(name, self._blank(name, values, MISSING)), pa.string())
+        blank = [None if value is None else found.get(value) for value in self._blank(name, values, MISSING_NUMBER)]
+        first = next(iter(found.values()))
+        if isinstance(first, datetime):
+            kind = pa.timestamp("s") if any(moment.time() != time() for moment in found.values()) else pa.date32()
+            return pa.array(blank, pa.timestamp("s")).cast(kind)
+        whole = all(number.is_integer() and abs(number) < 2**53 for number in found.values())
+        return pa.array(blank, pa.float64()).cast(pa.int64() if whole else pa.float64())
 
     def _blank(self, name: str, values: list[str | None], words: Collection[str]) -> list[str | None]:
         """Replace words for missing values by None."""
@@ -123,20 +141,23 @@ class TidyTable:
         self.note(f"words for missing values were read as blank: {listed}", name)
         return [None if value in found else value for value in values]
 
-    def _read_numbers(self, name: str, texts: list[str], decimal: str | None) -> list[float] | None:
+    def _read_numbers(self, name: str, texts: list[str], decimal: str | None) -> dict[str, float] | None:
         """Return texts as numbers if all of them are; the decimal separator is inferred from the column."""
         if any(re.fullmatch(r"0\d+", text) for text in texts):
             return None  # a code with leading zeros
-        bare = [_remove_currency(text) for text in texts]
-        percent = sum("%" in text for text in bare)
-        if percent not in (0, len(bare)):
-            return None
+        bare, repairs = remove_decorations(texts, name)
+        signs = [("%" in text) for text in bare if text.strip("0., %")]  # 0 is 0 with a sign and without one
         readings = {}
         for mark in MARKS if decimal is None else (decimal,):
             cells = [read_cell(text, mark) for text in bare]
-            if all(cell.kind == NUMBER for cell in cells):
+            n_numbers = sum(cell.kind == NUMBER for cell in cells)
+            one_sided = all(
+                cell.kind == NUMBER or (cell.kind == BOUNDS and len({cell.low, cell.high} & _ENDS) == 1)
+                for cell in cells
+            )
+            if one_sided and 2 * n_numbers >= len(cells):
                 readings[mark] = cells
-        if not readings:
+        if not readings or (any(signs) and not all(signs)):
             return None
         ambiguous = len({tuple(cell.low for cell in cells) for cells in readings.values()}) > 1
         expected = "," if self.delimiter == ";" else "."
@@ -151,30 +172,35 @@ class TidyTable:
         if any(cell.separated for cell in cells) and not ambiguous:
             separated = texts[next(place for place, cell in enumerate(cells) if cell.separated)]
             self.note(f"thousands separators were removed, as in {separated!r}", name)
-        if bare != texts:
-            changed = next(text for text, plain in zip(texts, bare, strict=True) if text != plain)
-            self.note(f"currency signs and accounting brackets were removed, as in {changed!r}", name)
-        if percent:
-            self.note(f"percentages were read as fractions, as in {texts[0]!r}", name)
-        return [cell.low / (100 if percent else 1) for cell in cells]
+        for what, example in repairs.items():
+            self.note(f"{what}, as in {example!r}", name)
+        if bounds := [text for text, cell in zip(texts, cells, strict=True) if cell.kind == BOUNDS]:
+            self.note(f"bounds were read as the number in them, as in {list_some(bounds)}", name)
+        if any(signs):
+            self.note(f"percentages were read as fractions, as in {_example(texts, '%')!r}", name)
+        values = [cell.low if abs(cell.low) not in _ENDS else cell.high for cell in cells]
+        numbers = {text: value / (100 if any(signs) else 1) for text, value in zip(texts, values, strict=True)}
+        if (dates := parse_serials(name, [*numbers.values()])) is not None:
+            self.note(f"numbers were read as dates as Excel stores them, {texts[0]!r} as {dates[0]:%Y-%m-%d}", name)
+            return dict(zip(texts, dates, strict=True))  # type: ignore[arg-type]
+        return numbers
 
-    def _read_dates(self, name: str, texts: list[str], order: str | None) -> list[datetime] | None:
+    def _read_dates(self, name: str, texts: list[str], order: str | None) -> dict[str, datetime] | None:
         """Return texts as dates if all of them are in the same order of day, month and year."""
-        if not all(_DATE.fullmatch(text) for text in texts):
+        readings, decided = parse_dates(texts, order)
+        if readings:
+            kind, dates = next(iter(readings.items()))
+            if not decided:
+                self.note(f"dates such as {texts[0]!r} were read day first, but month first is possible too; use "
+                          "--dates month-first if that is right", name)  # fmt: skip
+            elif kind != "year first":
+                self.note(f"dates were read {kind}, as in {texts[0]!r}", name)
+        elif (compact := parse_compact(name, texts)) is not None:
+            dates = compact
+            self.note(f"numbers of eight digits were read as dates, as in {texts[0]!r}", name)
+        else:
             return None
-        readings = {kind: dates for kind in _ORDERS if (dates := _parse_dates(texts, _ORDERS[kind])) is not None}
-        wanted = None if order is None else order.replace("-", " ")
-        if "year first" not in readings and wanted in readings:
-            readings = {wanted: readings[wanted]}
-        if not readings:
-            return None
-        kind, dates = next(iter(readings.items()))
-        if len(readings) > 1 and readings["day first"] != readings["month first"]:
-            self.note(f"dates such as {texts[0]!r} were read day first, but month first is possible too; use --dates "
-                      "month-first if that is right", name)  # fmt: skip
-        elif kind != "year first":
-            self.note(f"dates were read {kind}, as in {texts[0]!r}", name)
-        return dates
+        return dict(zip(texts, dates, strict=True))
 
     def _merge_variants(self, name: str, values: list[str | None]) -> list[str | None]:
         """Give categories that differ in case, spaces or abbreviation to one letter the most frequent spelling."""
@@ -183,7 +209,7 @@ class TidyTable:
             return values
         variants = defaultdict(list)
         for text in sorted(counts, key=lambda text: (-counts[text], text)):
-            variants[_normalise(text)].append(text)
+            variants[normalise(text)].append(text)
         letters = [key for key in variants if len(key) == 1 and key.isalpha()]
         words = [[key for key in variants if len(key) > 1 and key.startswith(letter)] for letter in letters]
         if all(len(found) == 1 and found[0].isalpha() for found in words):  # but not A, AB, B, 0, or A*, A, B
@@ -218,31 +244,29 @@ def choose_table(path: Path, grids: dict[str, Grid]) -> TidyTable:
 def find_table(path: Path, grid: Grid) -> TidyTable | None:
     """Find the header and the rows of the table in a grid, without what stands around it; None if there is none."""
     rows = [entry for entry in enumerate(grid.rows, 1) if any(entry[1]) and not _BETWEEN.fullmatch("".join(entry[1]))]
-    counts = [sum(map(bool, row)) for _, row in rows]
-    if len(rows) < 2 or max(counts) < 2:
+    if len(rows) < 2 or max(map(_count_cells, rows)) < 2:
         return None
-    width = max(counts[:ROWS_FOR_WIDTH])
-    start = next(
-        place for place, (_, row) in enumerate(rows)
-        if counts[place] >= max(2, HEADER_SHARE * width) and not row[0].endswith(":")
-    )  # fmt: skip
-    below = [text for _, row in rows[start + 1 : start + 2] for text in row if text]
-    if len(set(below)) < len(below) > counts[start] and not _numbers(below):
-        start += 1  # the upper of two header lines, with merged cells
     table = TidyTable(path, [], {}, grid.delimiter)
     for note in grid.notes:
         table.note(note)
-    names, body = rows[start][1], rows[start + 1 :]
-    _note_rows(table, "title", "above the names of the columns", rows[:start])
-    if start and len(set(filter(None, names))) < len(list(filter(None, names))):
-        names = _combine_headers(table, rows[start - 1][1], names)
     if n_blank := len(grid.rows) - len(rows):
         table.note(f"{n_blank:,} blank {'row was' if n_blank == 1 else 'rows were'} left out (or ruled)")
-    body = _drop_notes(table, grid, body, len(list(filter(None, names))))
-    repeated = [entry for entry in body if entry[1] == rows[start][1]]
-    _note_rows(table, "header", "repeated among the rows", repeated)
-    body = [entry for entry in body if entry[1] != rows[start][1]]
-    body = _drop_totals(table, body)
+    start = upper = _find_header(rows)
+    header = names = rows[start][1]
+    if len(set(filter(None, names))) < _count_cells(rows[start]):
+        # Lines directly above with names that span several columns; a single text on the left is a title.
+        while upper and rows[upper - 1][0] == rows[upper][0] - 1 and any(rows[upper - 1][1][1:]):
+            upper -= 1
+            names = _combine_headers(table, rows[upper][1], names)
+    _note_rows(table, "title", "above the names of the columns", rows[:upper])
+    body = _drop_other_tables(table, rows[start + 1 :], header)
+    body = _drop_notes(table, grid, body, _count_cells(rows[start]))
+    _note_rows(table, "header", "repeated among the rows", [entry for entry in body if entry[1] == header])
+    body = [entry for entry in body if entry[1] != header]
+    if body and _numbers_columns(body):
+        _note_rows(table, "numbering", "below the names of the columns", body[:1])
+        body = body[1:]
+    body = _drop_sections(table, _drop_totals(table, body), len(names))
     if not body:
         return None
     if len(body) > 2 and len(numeric := _numbers(body[1][1])) > 1 and numeric == _numbers(body[2][1]):
@@ -258,7 +282,31 @@ def find_table(path: Path, grid: Grid) -> TidyTable | None:
     return table
 
 
-def _note_rows(table: TidyTable, kind: str, where: str, rows: Sequence[tuple[int, list[str]]]) -> None:
+def _find_header(rows: Rows) -> int:
+    """Return the place of the lowest line of names."""
+    counts = [_count_cells(entry) for entry in rows]
+    width = max(counts[:ROWS_FOR_WIDTH])
+    wide = [place for place, (_, row) in enumerate(rows)
+            if counts[place] >= max(2, HEADER_SHARE * width) and not row[0].endswith(":")]  # fmt: skip
+    start = wide[0] if wide else counts.index(width)
+    gaps = [place for place in range(1, len(rows)) if rows[place][0] > rows[place - 1][0] + 1]
+    for gap in gaps:  # lines such as "Region,North" above a blank line are part of the title
+        later = [place for place in wide if place >= gap]
+        if start < gap and later and max(counts[start:gap]) < width and not _numbers(rows[later[0]][1]):
+            start = later[0]
+    while start + 2 < len(rows):
+        below = [text for text in rows[start + 1][1] if text]
+        if not len(set(below)) < len(below) > counts[start] or _numbers(below, years=False):
+            break
+        start += 1  # the upper of several header lines, with merged cells
+    return start
+
+
+def _count_cells(entry: tuple[int, list[str]]) -> int:
+    return sum(map(bool, entry[1]))
+
+
+def _note_rows(table: TidyTable, kind: str, where: str, rows: Rows) -> None:
     if rows:
         texts = list_some([next(filter(None, row))[:60] for _, row in rows])
         lines = "line" if len(rows) == 1 else "lines"
@@ -271,15 +319,29 @@ def _combine_headers(table: TidyTable, upper: list[str], names: list[str]) -> li
     for place, name in enumerate(names):
         above = (own := "".join(upper[place : place + 1])) or above
         combined.append(f"{above} {name}" if name and name != above and names.count(name) > 1 else name or own)
-    example = next(new for new, name in zip(combined, names, strict=True) if new != name)
-    table.note(f"two header lines were combined, as in {example!r}")
+    if changed := [new for new, name in zip(combined, names, strict=True) if new != name]:
+        table.note(f"two header lines were combined, as in {changed[0]!r}")
     return combined
 
 
-def _drop_notes(
-    table: TidyTable, grid: Grid, body: list[tuple[int, list[str]]], n_names: int
-) -> list[tuple[int, list[str]]]:
-    """Drop the lines with a single text at the end of a table."""
+def _drop_other_tables(table: TidyTable, body: Rows, header: list[str]) -> Rows:
+    """Drop what follows another line of names: texts below a gap or a title in columns that contain numbers."""
+    shown = Counter(place for _, row in body[:10] for place in _numbers(row))
+    numeric = {place for place, count in shown.items() if 2 * count > len(body[:10])}
+    for place in range(2, len(body) - 1):
+        (number, row), before = body[place], body[place - 1]
+        texts = {n for n, text in enumerate(row) if text and text.casefold() not in MISSING_NUMBER}
+        apart = number > before[0] + 1 or _count_cells(before) == 1
+        if apart and texts & numeric and len(texts) > 1 and not _numbers(row, years=False) and row != header:
+            while _count_cells(body[place - 1]) == 1:  # its title
+                place -= 1  # noqa: PLW2901
+            table.note(f"another table was left out, which begins in line {body[place][0]}")
+            return body[:place]
+    return body
+
+
+def _drop_notes(table: TidyTable, grid: Grid, body: Rows, n_names: int) -> Rows:
+    """Drop the lines at the end of a table with a single text, or with texts alone below a gap."""
     end = len(body)
     while end:
         number, row = body[end - 1]
@@ -294,118 +356,129 @@ def _drop_notes(
     return body[:end]
 
 
-def _drop_totals(table: TidyTable, body: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """Drop rows that are called a total, or that are named as one and sum up rows above."""
-    kept: list[tuple[int, list[str]]] = []
+def _numbers_columns(body: Rows) -> bool:
+    """Return whether the first row counts the columns, as in (1), (2), (3)."""
+    bare = [text.strip("()[]") for text in body[0][1] if text]
+    counted = [text.isdecimal() for text in bare]
+    if len(bare) < 3 or not all(counted) or [int(text) - int(bare[0]) for text in bare] != [*range(len(bare))]:
+        return False
+    return body[0][1][-1][:1] in "([" or (len(bare) > 3 and len(body) > 2 and not _numbers(body[1][1][:1]))
+
+
+def _drop_sections(table: TidyTable, body: Rows, n_names: int) -> Rows:
+    """Drop lines with a single text among the rows, unless they look like the id of a row without values."""
+
+    def shape(text: str) -> str:
+        return re.sub(r"\d+", "9", re.sub(r"[^\W\d]+", "a", text))
+
+    ids = {shape(next(filter(None, row))) for _, row in body if sum(map(bool, row)) > 1}
+    sections = []
+    for place, entry in enumerate(body[:-1]):
+        text = next(filter(None, entry[1]))
+        is_id = "9" in shape(text) and shape(text) in ids
+        if n_names > 2 and _count_cells(entry) == 1 and entry[1][0] and not is_id and _count_cells(body[place + 1]) > 1:
+            sections.append(entry)
+    _note_rows(table, "section", "among the rows", sections)
+    return [entry for entry in body if entry not in sections]
+
+
+def _drop_totals(table: TidyTable, body: Rows) -> Rows:
+    """Drop rows that are called a total, or that sum up other rows and are named so or are first or last."""
+    kept: Rows = []
     since_last = 0
-    for number, row in body:
+    for place, (number, row) in enumerate(body):
         label = next(filter(None, row))
-        if not _TOTAL.fullmatch(label.casefold().rstrip(":")):
-            kept.append((number, row))
-            continue
-        above = [cells for _, cells in kept]
-        if _sums_up(row, above) or _sums_up(row, above[since_last:]):
-            table.note(f"line {number} ({label!r}) was left out: its numbers are the sums of rows above")
-            since_last = len(kept)
-        elif _SURE_TOTAL.fullmatch(label.casefold().rstrip(":")):
+        plain, above = label.casefold().rstrip(":").strip(), [cells for _, cells in kept]
+        named, sure = _TOTAL.fullmatch(plain), _SURE_TOTAL.fullmatch(plain)
+        others = [cells for n, (_, cells) in enumerate(body) if n != place]
+        what = where = None
+        if named:
+            where = "of rows above"
+            what = _sums_up(row, above) or _sums_up(row, above[since_last:])
+        if what is None and place in (0, len(body) - 1) and (named or len(body) > 4):
+            rest = [cells for cells in others if not _SURE_TOTAL.fullmatch(next(filter(None, cells)).casefold())]
+            where, what = "of the other rows", _sums_up(row, rest, n_columns=1 if named else 2)
+        if what is not None:
+            table.note(f"line {number} ({label!r}) was left out: its numbers are the {what} {where}")
+        elif sure:
             table.note(f"line {number} ({label!r}) was left out as a total, but its numbers are not the sums of "
                        "the rows above; check whether rows are missing")  # fmt: skip
-            since_last = len(kept)
         else:
             kept.append((number, row))
+            continue
+        since_last = len(kept)
     return kept
 
 
-def _sums_up(row: list[str], above: list[list[str]]) -> bool:
-    """Return whether the numbers of a row are the sums of the numbers above, as far as rounding permits."""
-    checked = 0
+def _sums_up(row: list[str], rows: list[list[str]], n_columns: int = 1) -> str | None:
+    """Return whether the numbers of a row are the sums, or else the means, of rows, as far as rounding permits."""
+    fits = {"sums": 0, "means": 0}
     for place, text in enumerate(row):
         total = read_cell(text)
-        cells = [read_cell(other[place]) for other in above if place < len(other)]
+        cells = [read_cell(other[place]) for other in rows if place < len(other)]
         numbers = [cell.low for cell in cells if cell.kind == NUMBER]
-        if total.kind != NUMBER or len(numbers) < 2:
+        if total.kind != NUMBER or len(numbers) < 2 or not any(numbers):
             continue
-        if abs(total.low - sum(numbers)) > max(0.02 * abs(total.low), 5 * (len(cells) - len(numbers))):
-            return False
-        checked += 1
-    return checked > 0
+        room = max(0.02 * abs(total.low), 5 * (len(cells) - len(numbers))) if n_columns == 1 else 1e-6 * abs(total.low)
+        rounding = 0.5 * 10.0**-total.decimals
+        fits["sums"] += 1 if abs(total.low - sum(numbers)) <= room else -len(row)
+        fits["means"] += 1 if abs(total.low - sum(numbers) / len(numbers)) <= rounding else -len(row)
+    return next((what for what, count in fits.items() if count >= n_columns), None)
 
 
 def _set_columns(table: TidyTable, names: list[str], rows: list[list[str]]) -> None:
     """Set names and values of the columns, without blank columns and row numbers."""
     width = max(len(names), *map(len, rows))
     names = [*names, *[""] * (width - len(names))]
-    cleaned = []
+    cleaned, gap = [], False
     for place, name in enumerate(names):
         values = [row[place] if place < len(row) and row[place] else None for row in rows]
-        if not name:
-            if all(value is None for value in values):
-                continue
-            if values in ([str(n) for n in range(len(rows))], [str(n) for n in range(1, len(rows) + 1)]):
-                table.note(f"column {place + 1}, which has no name, was left out because it only numbers the rows")
-                continue
+        blank = all(value is None for value in values)
         new = _MARKERS.sub("", re.sub(r"\s+", " ", name)).strip() or name
-        if new != name:
+        if not name:
+            gap = gap or blank
+            numbering = [str(n) for n in range(len(rows) + 1)]
+            if not blank and values in (numbering[:-1], numbering[1:]):
+                table.note(f"column {place + 1}, which has no name, was left out because it only numbers the rows")
+            if blank or values in (numbering[:-1], numbering[1:]):
+                continue
+            new = f"column {place + 1}"
+            table.note(f"a column without a name was named {new!r}")
+        elif new != name:
             cleaned.append(f"{name!r} to {new!r}")
+        if new in table.columns and gap:
+            table.note(f"another table was left out, which begins in column {place + 1} beside the first")
+            break
         if new in table.columns:
             raise fail("more than one column has this name; rename all but one", str(table.path), None, new)
-        if all(value is None for value in values):
+        if blank:
             table.note(f"column {new!r} has no values; if it holds formulas, save the file in its program first")
-        table.columns[new] = values
+        table.columns[new] = values if table.columns else _fill_down(table, new, values, rows)
     if cleaned:
         table.note(f"names of columns were cleaned: {', '.join(cleaned[:NAMED])}")
     table.names = list(table.columns)
 
 
-def match_normalised(unmatched: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of ids that are equal but for case, spaces, a trailing ``.0`` or leading zeros, if only one matches.
-
-    Examples
-    --------
-    >>> list(match_normalised(["KNOWLE NORTH ", "7"], ["Knowle North", "007", "8"]))
-    [('KNOWLE NORTH ', 'Knowle North'), ('7', '007')]
-    """
-    by_form = defaultdict(set)
-    for text in known:
-        by_form[_normalise(text)].add(text)
-    for text in unmatched:
-        if len(matches := by_form.get(_normalise(text), set())) == 1:
-            yield text, next(iter(matches))
-
-
-def _normalise(text: str) -> str:
-    text = re.sub(r"\.0+$", "", re.sub(r"\s+", " ", text).strip().casefold())
-    return re.sub(r"^0+(?=\d)", "", text)
+def _fill_down(table: TidyTable, name: str, values: list[str | None], rows: list[list[str]]) -> list[str | None]:
+    """Repeat the values of the first column in the blank cells below them, if it names sections of the table."""
+    shown = [value for value in values if value is not None]
+    blank = len(values) - len(shown)
+    next_full = all(len(row) > 1 and row[1] for row in rows)
+    if not (values[0] and 0.3 * len(values) < blank and len(set(shown)) == len(shown) and next_full):
+        return values
+    if _numbers(shown):
+        return values
+    table.note(f"{blank:,} blank cells were filled with the value above them, as those of a merged cell", name)
+    filled: list[str | None] = []
+    for value in values:
+        filled.append(value or filled[-1])
+    return filled
 
 
-def _numbers(row: Sequence[str]) -> set[int]:
-    """Return the places of numbers in a row."""
-    return {place for place, text in enumerate(row) if read_cell(text).kind == NUMBER}
-
-
-def _remove_currency(text: str) -> str:
-    """Remove currency signs, and write numbers in brackets or before a minus as negative ones."""
-    text = _CURRENCY.sub(lambda match: match[1] or "", text)
-    text = re.sub(r"^([\d.,' ]+)-$", r"-\1", text)
-    match = re.fullmatch(r"\((\D?[\d.,' ]+)\)", text)
-    return f"-{_CURRENCY.sub('', match[1])}" if match else text
-
-
-def _parse_dates(texts: list[str], formats: Sequence[str]) -> list[datetime] | None:
-    """Return the dates, each in any of the formats; None if one fits none of them."""
-    dates = []
-    likely = [day + clock for clock in _TIMES for day in formats]
-    for text in texts:
-        for place, form in enumerate(likely):
-            try:
-                dates.append(datetime.strptime(text, form))
-            except ValueError:
-                continue
-            likely.insert(0, likely.pop(place))  # the next one is probably written in the same way
-            break
-        else:
-            return None
-    return dates
+def _numbers(row: Sequence[str], *, years: bool = True) -> set[int]:
+    """Return the places of numbers in a row, with or without numbers that may be years."""
+    cells = {place: read_cell(text) for place, text in enumerate(row)}
+    return {n for n, cell in cells.items() if cell.kind == NUMBER and (years or not 1900 <= cell.low <= 2100)}
 
 
 def _example(texts: list[str], characters: str) -> str:
