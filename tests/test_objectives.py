@@ -43,25 +43,26 @@ def differentiated(values_of, logits):
     return values.detach(), leaf.grad
 
 
-@given(st.sampled_from(sorted(AGGREGATES)), st.integers(0, 100), st.sampled_from([0.1, 2.0, 50.0]))
-def test_likelihood_is_that_of_the_public_loss(kind, seed, scale):
-    aggregate, groups, z, logits, _ = drawn(kind, seed, scale)
-    public = unbag.NegativeLogLikelihood(aggregate, reduction="none")
-    expected = differentiated(lambda leaf: public(leaf, groups, z), logits)
-    torch.testing.assert_close(
-        summed(negative_log_likelihood(aggregate, logits.log_softmax(1), groups.segments, z), groups), expected
-    )
-
-
 @given(st.sampled_from(sorted(AGGREGATES)), st.integers(0, 100), st.booleans(), st.sampled_from([0.1, 2.0, 50.0]))
-def test_cross_entropy_is_that_of_the_public_loss(kind, seed, remembered, scale):
+def test_objectives_are_the_public_losses(kind, seed, remembered, scale):
     aggregate, groups, z, logits, known = drawn(kind, seed, scale)
-    known = known if remembered else logits
-    weights = aggregate.posterior(known, groups, z)
-    public = unbag.UnbiasedRisk(aggregate, reduction="none")
-    expected = differentiated(lambda leaf: public(leaf, groups, z, weights=weights), logits)
-    found = cross_entropy_risk(logits.log_softmax(1), weights, groups.segments)
-    torch.testing.assert_close(summed(found, groups), expected)
+    weights = aggregate.posterior(known if remembered else logits, groups, z)
+    log_probs, segments = logits.log_softmax(1), groups.segments
+    likelihood = unbag.NegativeLogLikelihood(aggregate, reduction="none")
+    risks = {
+        loss: unbag.UnbiasedRisk(aggregate, loss, reduction="none")
+        for loss in ("cross_entropy", "mae", lambda scores: -scores.log_softmax(-1))
+    }
+    mae = lambda outputs: weighted_risk(unbag.losses.mae(outputs), weights, segments)  # noqa: E731
+    cross_entropy = cross_entropy_risk(log_probs, weights, segments)
+    for found, public, given_weights in (
+        (negative_log_likelihood(aggregate, log_probs, segments, z), likelihood, {}),
+        *((cross_entropy, risk, {"weights": weights}) for name, risk in risks.items() if name != "mae"),
+        (value_and_grad(mae, logits), risks["mae"], {"weights": weights}),
+    ):
+        expected = differentiated(lambda x, f=public, w=given_weights: f(x, groups, z, **w), logits)
+        torch.testing.assert_close(summed(found, groups), expected)
+    assert not logits.requires_grad
 
 
 def test_a_class_that_is_ruled_out_costs_nothing():
@@ -88,21 +89,3 @@ def test_the_gradient_of_an_impossible_observation_is_nan_and_that_of_others_is_
     grad = objective(aggregate, logits.log_softmax(1), groups.segments, z).grad
     assert grad[:20].isnan().all()
     assert grad[20:].isfinite().all()
-
-
-def test_any_objective_has_its_gradient():
-    aggregate, groups, z, logits, known = drawn("unequal counts", 1)
-    weights = aggregate.posterior(known, groups, z)
-    for loss in (unbag.objectives.losses.mae, unbag.objectives.losses.gce):
-        own = lambda outputs, loss=loss: weighted_risk(loss(outputs), weights, groups.segments)  # noqa: E731
-        torch.testing.assert_close(summed(value_and_grad(own, logits), groups), differentiated(own, logits))
-    assert not logits.requires_grad
-
-
-@pytest.mark.parametrize("kind", sorted(AGGREGATES))
-def test_the_gradient_of_the_cross_entropy_is_that_of_autograd(kind):
-    aggregate, groups, z, logits, _ = drawn(kind, 3)
-    formula = unbag.UnbiasedRisk(aggregate, "cross_entropy", reduction="none")
-    autograd = unbag.UnbiasedRisk(aggregate, lambda scores: -scores.log_softmax(-1), reduction="none")
-    found, expected = (differentiated(lambda x, risk=risk: risk(x, groups, z), logits) for risk in (formula, autograd))
-    torch.testing.assert_close(found, expected)
