@@ -208,12 +208,6 @@ def test_groups_that_mix_subjects_have_no_estimate():
     assert clf.estimated_accuracy_ is None
 
 
-def test_copies_inside_a_group_are_ignored():
-    X, _, subjects = repeated("near")
-    assert find_near_duplicates(X, subjects) is None
-    assert find_near_duplicates(X, np.arange(len(X))) is not None
-
-
 @pytest.mark.parametrize("seed", range(28))
 def test_clean_tables_raise_no_alarm(seed):
     assert find_false_alarms(make_table(seed)) == []

@@ -140,16 +140,6 @@ def test_the_label_among_the_features(aggregate, size, code):
     assert false_alarms("answer_column", nearly) == 0
 
 
-def test_columns_are_called_by_their_names():
-    pd = pytest.importorskip("pandas")
-    X, y, groups = made(0, size=5)
-    table = pd.DataFrame(X, columns=list("abcd")).assign(b=y)
-    clf = AggregateClassifier(model="linear")
-    with pytest.warns(UnbagWarning, match=r"column 1 \(b\) of X holds the observed labels"):
-        clf.fit(table, counts_of(y, groups), groups=groups)
-    assert "answer_column" in kinds(clf.diagnosis_)
-
-
 # After a fit.
 
 
@@ -350,14 +340,6 @@ def test_one_group():
         AggregateClassifier(model="linear").fit(X, counts_of(y, groups), groups=groups)
 
 
-def test_one_class():
-    X, y, groups = made(0)
-    with pytest.raises(ValueError, match="predicts class 1 for every row explains all 60 observations"):
-        AggregateClassifier(model="linear").fit(X, counts_of(np.ones_like(y), groups), groups=groups)
-    with pytest.raises(ValueError, match="at least 2"):
-        AggregateClassifier(model="linear", n_classes=1).fit(X, [[20]] * 60, groups=groups)
-
-
 def test_constant_columns():
     X, y, groups = made(0, size=5)
     X[:, 1:3] = 7
@@ -397,14 +379,3 @@ def test_two_hundred_classes():
     said = warned(clf, X, counts_of(y, groups, 200), groups)
     assert "of 30 groups vary in 24 of the 199 directions that 200 classes need" in said
     assert clf.predict_proba(X).shape == (240, 200)
-
-
-def test_moments_add_up():
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    X[3:9, 1] = np.nan
-    X[:20, 2] = np.nan
-    parts, whole = Moments.of(X[:20]) + Moments.of(X[20:]), Moments.of(X)
-    np.testing.assert_array_equal(whole.n, [50, 44, 30])
-    np.testing.assert_allclose(parts.mean, np.nanmean(X, 0))
-    np.testing.assert_allclose(parts.variance, np.nanvar(X, 0))
-    np.testing.assert_allclose(whole.variance, np.nanvar(X, 0))
