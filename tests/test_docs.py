@@ -69,6 +69,10 @@ def test_pages_are_short():
     assert sum(lines.values()) <= 3500
 
 
+def test_no_python_block_of_the_readme_is_overlooked():
+    assert len(find_blocks(DOCS / README)) == (DOCS / README).read_text(encoding="utf-8").count("```py")
+
+
 def test_every_page_is_in_a_table_of_contents():
     listed = {DOCS / "index.md"}
     for page in PAGES:
@@ -88,13 +92,14 @@ def _registries():
         registry.update(content)
 
 
+README = "../README.md"
 SHARED = "which_page.md"  # its blocks are run one after the other with the same variables
 
 
 @pytest.mark.usefixtures("_registries")
 @pytest.mark.parametrize(
     ("name", "line"),
-    [(name, line) for name, page in zip(NAMES, PAGES, strict=True) if name != SHARED for line in find_blocks(page)],
+    [(name, line) for name in [README, *NAMES] if name != SHARED for line in find_blocks(DOCS / name)],
 )
 def test_code(name, line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from problems_of_groups import FAST, blobs, count, tuples
-from saved_folders import arrays_in, put, read_content, write_content
+from problems_of_groups import blobs, count, tuples
+from saved_folders import arrays_in, read_content
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -75,12 +75,6 @@ def test_models_by_name(model, tmp_path):
     for fold in range(2):
         np.testing.assert_array_equal(*(one._predict_rows(one._read_rows(X), fold=fold) for one in (again, classifier)))
     load_equal(again, tmp_path / "again", X)
-
-
-def test_networks_by_the_training_loop(tmp_path):
-    X, labels = blobs()
-    classifier = AggregateClassifier(**{**FAST, "training": NetworkTraining(3, warm_up=1)}).fit(X, labels)
-    load_equal(classifier, tmp_path / "model", X)
 
 
 def test_tables(tmp_path):
@@ -370,17 +364,6 @@ def test_files_of_other_versions(saved, number, message):
     head = json.loads((saved / "model.json").read_text())
     (saved / "model.json").write_text(json.dumps({**head, "format": number}))
     with pytest.raises(ValueError, match=message):
-        unbag.load(saved)
-
-
-def test_content_of_another_version_is_named(saved):
-    content = read_content(saved)
-    del content["symmetry"]
-    write_content(saved, content)
-    with pytest.raises(ValueError, match="symmetry: Field required"):
-        unbag.load(saved)
-    put(saved, "symmetry", "some")
-    with pytest.raises(ValueError, match=r"symmetry.*: Input should be 'none', 'reversal' or 'any', got 'some'"):
         unbag.load(saved)
 
 

@@ -49,17 +49,16 @@ def describe(seed: int) -> dict[str, Any]:
     kind = KINDS[seed % len(KINDS)]
     size = int(rng.choice([*SIZES])) if kind == "counts" else int(rng.choice([4, 10])) if kind == "bags" else 2
     few, many = SIZES[size] if kind == "counts" else (80, 250) if kind == "bags" else (400, 1200)
+    composition = COMPOSITIONS[int(rng.integers(3))] if kind == "counts" else "random"
+    n_groups = int(np.exp(rng.uniform(np.log(few), np.log(many))))
+    n_classes = {"bags": [2], "ranks": [2, 3]}.get(kind, [2, 3, 6])
     return {
         "seed": seed,
         "kind": kind,
-        "composition": COMPOSITIONS[int(rng.integers(3))] if kind == "counts" else "random",
+        "composition": composition,
         "size": size,
-        "n_groups": int(np.exp(rng.uniform(np.log(few), np.log(many)))),
-        "n_classes": 2
-        if kind == "bags"
-        else int(rng.choice([2, 3]))
-        if kind == "ranks"
-        else int(rng.choice([2, 3, 6])),
+        "n_groups": n_groups,
+        "n_classes": n_classes[0] if len(n_classes) == 1 else int(rng.choice(n_classes)),
         "n_columns": int(rng.choice([4, 8, 20])),
         "difficulty": float(rng.uniform(0.5, 2.0)),
         "model": MODELS[int(rng.integers(len(MODELS)))],
@@ -112,7 +111,7 @@ def simulate(plan: dict[str, Any]) -> Data:
     return Data(X[train], y[train], groups, X[like], y[like], X[new], y[new])
 
 
-def fit(plan: dict[str, Any], dump: Path | None) -> dict[str, Any]:
+def fit(plan: dict[str, Any]) -> dict[str, Any]:
     """Fit a classifier and return its estimates beside its accuracy."""
     torch.set_num_threads(1)
     data, k = simulate(plan), plan["n_classes"]
@@ -145,8 +144,6 @@ def fit(plan: dict[str, Any], dump: Path | None) -> dict[str, Any]:
         "seconds": round(seconds, 2),
     }
     line |= {name: float(f"{line[name]:.4g}") for name in ("confidence", "difficulty")}
-    if dump is not None:
-        save_predictions(clf, data, order, dump / f"{plan['seed']}.npz")
     return line
 
 
@@ -155,32 +152,12 @@ def describe_estimate(estimate: Any) -> list[float] | None:
     return None if estimate is None else [estimate.value, estimate.low, estimate.high]
 
 
-def save_predictions(clf: Any, data: Data, order: np.ndarray, path: Path) -> None:
-    """Save predictions of the models of each fold, from which estimates can be computed without another fit."""
-    mixture, rows = clf.mixture_, [clf.scaling_(torch.from_numpy(X)).float().clamp(-8, 8) for X in data[::3][:2]]
-    folds = range(mixture.n_folds)
-    np.savez_compressed(
-        path,
-        order=order,
-        members=data.groups.members.numpy(),
-        offsets=data.groups.offsets.numpy(),
-        folds=clf.member_folds_[0].numpy(),
-        y=data.y.astype(np.int8),
-        y_like=data.y_like.astype(np.int8),
-        candidates=np.stack([c.out_of_fold.numpy() for c in mixture.candidates]).astype(np.float16),
-        out_of_fold=mixture.out_of_fold.numpy().astype(np.float16),
-        train=np.stack([mixture.fold_log_probs(rows[0], f).numpy() for f in folds]).astype(np.float16),
-        like=np.stack([mixture.fold_log_probs(rows[1], f).numpy() for f in folds]).astype(np.float16),
-    )
-
-
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lines", type=Path)
     parser.add_argument("--seeds", type=int, nargs=2, default=(1000, 1240))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--dump", type=Path, help="folder for predictions of each fit")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--page", type=Path, help="page that receives the table")
     options = parser.parse_args()
@@ -190,10 +167,8 @@ def main() -> None:
     if options.summary or options.page:
         print(summarise(known))
         return
-    if options.dump:
-        options.dump.mkdir(parents=True, exist_ok=True)
     seeds = sorted(set(range(*options.seeds)) - {line["seed"] for line in known})
-    calls = (delayed(fit)(describe(seed), options.dump) for seed in seeds)
+    calls = (delayed(fit)(describe(seed)) for seed in seeds)
     for line in Parallel(options.jobs, return_as="generator_unordered")(calls):
         with options.lines.open("a") as file:
             file.write(json.dumps(line) + "\n")
