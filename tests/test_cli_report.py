@@ -145,7 +145,7 @@ def test_a_full_disk_costs_the_report_but_not_the_table(quick, tmp_path, monkeyp
     def full(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("unbag.cli.report.write_atomic", full)
+    monkeypatch.setattr("unbag.cli.commands.write_atomic", full)
     monkeypatch.setattr(
         demo, "run", lambda seed, **_: {"comparison": [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]}
     )

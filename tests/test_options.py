@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from unbag import AggregateClassifier, CrossFitting, NetworkTraining
 from unbag.aggregates import AGGREGATES
 from unbag.cli import app
-from unbag.cli.options import FILE_OPTIONS, OPTIONS
+from unbag.cli.shared import FILE_OPTIONS, OPTIONS
 from unbag.learners.architectures import MODELS
 from unbag.objectives.losses import LOSSES
 from unbag.tables import TableError, make_plan, options, read_config

@@ -1,13 +1,17 @@
-"""Shared by all commands: errors in one sentence, and checks that results can be written."""
+"""Shared by all commands: registration, options, errors in one sentence, and checks that results can be written."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,9 +19,12 @@ from typer.core import TyperCommand, TyperGroup
 from unbag._utils import plugins
 from unbag._utils.terminal import Terminal, plain
 from unbag.persistence.run_folder import RunError
-from unbag.tables.options import REMOVED
+from unbag.tables.options import REMOVED, NetworkOptions, Option, Plan, Source, Training, options_of
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+FILE_OPTIONS = {**options_of(Source), **options_of(Plan)}
+OPTIONS = {**FILE_OPTIONS, **options_of(Training), **options_of(NetworkOptions)}
+
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
 @contextmanager
@@ -25,7 +32,7 @@ def plain_errors(debug: bool) -> Iterator[None]:
     """Print an error as a sentence on stderr and exit with code 2; with ``debug``, print its traceback."""
     try:
         yield
-    except typer.Exit:
+    except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:
         from unbag._utils.problems import TableError  # noqa: PLC0415 (only where something went wrong)
@@ -53,6 +60,82 @@ def check_writable(path: Path) -> None:
         raise FileNotFoundError(f"the folder {folder} does not exist; create it, or name a file elsewhere")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the folder {folder} is read-only; name a file elsewhere")
+
+
+def command(example: str, options: Mapping[str, Option] = MappingProxyType({})) -> Callable[[Function], Function]:
+    """Register a command of :data:`app`, whose errors are printed as sentences.
+
+    It receives ``options`` as ``**options``, None where one was not passed.
+    """
+
+    def register(function: Function) -> Function:
+        @wraps(function)
+        def run(ctx: typer.Context, **arguments: Any) -> None:
+            with plain_errors(debug=ctx.obj):
+                function(**arguments)
+
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        first = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        last = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        made = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_as_typer(name, option))
+            for name, option in options.items()
+        ]
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        run.__signature__ = inspect.Signature([context, *first, *made, *last])  # type: ignore[attr-defined]
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")  # paragraphs fill the terminal
+        app.command(cls=Command, help=text, epilog=f"Example: {example}", rich_help_panel="Your data")(run)
+        return function
+
+    return register
+
+
+def select_options(*names: str) -> dict[str, Option]:
+    """Return some options by name."""
+    return {name: OPTIONS[name] for name in names}
+
+
+def passed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were passed; those with several values as lists."""
+    return {
+        name: split(value) if name in OPTIONS and OPTIONS[name].type is tuple else value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def split(names: str) -> list[str]:
+    """Split text at commas."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _as_typer(name: str, option: Option) -> Any:
+    kind = option.type
+    extra: dict[str, Any] = {"metavar": "<str,...>"} if kind is tuple else {}
+    if option.words:
+        extra = {"parser": partial(_parse, option), "metavar": f"<{'|'.join([kind.__name__, *option.words])}>"}
+    help = f"{option.help}: {', '.join(option.choices)}." if option.choices else option.help
+    if option.default not in (None, ()) and kind is not bool:
+        help += f" Default: {option.default}."
+    info = typer.Option(
+        f"--{name.replace('_', '-')}",
+        *([option.flag] if option.flag else []),
+        help=help,
+        rich_help_panel=option.panel,
+        show_default=False,
+        autocompletion=(lambda: list(option.choices)) if option.choices else None,
+        **extra,
+    )
+    return Annotated[(str if kind is tuple else kind) | None, info]
+
+
+def _parse(option: Option, text: Any) -> Any:
+    """Return a number, or a word that may replace it."""
+    try:
+        return text if text in option.words else option.type(text)
+    except ValueError:
+        kinds = " nor ".join([f"of type {option.type.__name__}", *option.words])
+        raise typer.BadParameter(f"{text!r} is neither {kinds}") from None
 
 
 class _Switches:
@@ -104,3 +187,13 @@ class Commands(CommandGroup):
             print_error(plugins.how_to_install(f"unbag {args[0]}"))
             raise typer.Exit(2)
         return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Learn a classifier of individual rows from labels, counts or comparisons of groups of rows.",
+    epilog="Example: unbag demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)

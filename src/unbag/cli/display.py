@@ -146,4 +146,3 @@ def _draw_histogram(sizes: list[dict[str, int]]) -> str:
     return "\n".join(
         f"{name:>{wide}}  {bar} {bin['groups']:,}" for name, bar, bin in zip(names, bars, sizes, strict=True)
     )
-
