@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from clean_tables import find_false_alarms, make_table
+from findings import kinds, look_at, the
 
 import unbag
 from unbag import (
@@ -34,15 +35,6 @@ def fit(X, y, ids, k=2, *, aggregate=None, names=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return clf.fit(X, aggregate.observe(y, groups, k), groups=groups, **options)
-
-
-def look_at(X, y, groups, k=2, aggregate=None):
-    aggregate = aggregate or LabelProportions()
-    return diagnose(aggregate, groups, aggregate.observe(y, groups, k), k, X)
-
-
-def kinds(findings):
-    return [finding.kind for finding in findings]
 
 
 # Classes that cannot be told apart.
@@ -77,13 +69,13 @@ def test_classes_with_equal_counts_are_found(k, differ):
 
 def test_interchangeable_classes_are_recorded_named_and_not_estimated(tmp_path):
     names = ["home", "away", "draw"]
-    y, ids = couples(3, 0, 0)
+    y, ids = couples(3, 0, 0, n_groups=60)
     rng = np.random.default_rng(0)
     X = 4 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
     clf = fit(X, y, ids, 3, names=names)
     assert clf.symmetry_ == ((0, 1),)
     assert clf.estimated_accuracy_ is None
-    (finding,) = [f for f in clf.diagnosis_ if f.kind == "interchangeable_classes"]
+    finding = the("interchangeable_classes", clf.diagnosis_)
     assert finding.message.startswith(
         "'home' and 'away' have equal counts in every group, so they cannot be told apart; name them with name_classes"
     )
@@ -203,7 +195,7 @@ def test_groups_that_mix_subjects_have_no_estimate():
     X, y, subjects = repeated("visits", columns=8)
     ids = np.random.default_rng(0).permutation(len(y)) // 6
     clf = fit(X, y, ids, subjects=subjects)
-    (finding,) = [f for f in clf.diagnosis_ if f.kind == "split_subjects"]
+    finding = the("split_subjects", clf.diagnosis_)
     assert "of 100 subjects are in several folds" in finding.message
     assert clf.estimated_accuracy_ is None
 
@@ -248,7 +240,7 @@ def test_an_estimate_is_withheld_if_noise_hides_equal_counts():
         clf.fit(4 * np.eye(3)[y] + rng.normal(size=(600, 3)), publish(counts, "gaussian:0.5", 0), groups=groups)
     assert clf.symmetry_ == ((0, 1),)
     assert clf.estimated_accuracy_ is None
-    (finding,) = [f for f in clf.diagnosis_ if f.kind == "interchangeable_classes"]
+    finding = the("interchangeable_classes", clf.diagnosis_)
     assert "differ by no more than their noise or intervals explain" in finding.message
 
 
@@ -279,7 +271,7 @@ def test_nearly_the_label_is_found(aggregate, size, most, how):
     y = (rng.random(1800) < 0.3).astype(int)
     column = y + 0.01 * rng.normal(size=1800) if how == "with noise" else np.where(rng.random(1800) < most, 1 - y, y)
     X = np.c_[rng.normal(size=(1800, 3)), 7 - 2 * column]
-    (found,) = [f for f in look_at(X, y, groups, aggregate=aggregate) if f.kind == "answer_column"]
+    found = the("answer_column", look_at(X, y, groups, aggregate=aggregate))
     assert "column 3 of X holds the observed labels" in found.message
     weaker = np.where(rng.random(1800) < 0.2, 1 - y, y)  # a good feature
     assert "answer_column" not in kinds(look_at(np.c_[X[:, :3], weaker], y, groups, aggregate=aggregate))
@@ -312,7 +304,7 @@ def shares(seed=0, n_groups=100, size=20):
 def test_a_column_with_the_share_of_the_group_is_found(noise):
     rng, y, ids, share = shares()
     X = np.c_[rng.normal(size=(len(y), 3)) + 0.5 * y[:, None], 5 - 3 * (share[ids] + noise * rng.normal(size=len(y)))]
-    (found,) = [f for f in look_at(X, y, Groups.from_ids(ids)) if f.kind == "share_column"]
+    found = the("share_column", look_at(X, y, Groups.from_ids(ids)))
     assert "column 3 of X follows the share of class" in found.message
     clf = fit(X, y, ids)
     assert clf.estimated_accuracy_ is None
@@ -343,13 +335,20 @@ def test_features_in_groups_with_similar_shares_are_no_share(effect, sample):
         assert "share_column" not in kinds(look_at(X, y, Groups.from_sizes([len(sample)] * n), k))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_features_of_classes_that_come_in_pairs_are_no_share(seed):
+    y, ids = couples(3, 0, seed, n_groups=60)
+    X = 4 * np.eye(3)[y] + np.random.default_rng(seed).normal(size=(len(y), 3))
+    assert "share_column" not in kinds(look_at(X, y, Groups.from_ids(ids), 3))
+
+
 @pytest.mark.parametrize("noise", [0, 0.1])
 def test_a_share_is_found_where_shares_are_similar(noise):
     rng = np.random.default_rng(0)
     y = np.concatenate([[0, 1, *rng.integers(0, 2, 2)] if i % 2 else [0, 0, 1, 1] for i in range(200)])
     share = np.repeat(y.reshape(-1, 4).mean(1), 4)
     X = np.c_[rng.normal(size=800) + 2 * y, share + noise * rng.normal(size=800)]
-    (found,) = [f for f in look_at(X, y, Groups.from_sizes([4] * 200)) if f.kind == "share_column"]
+    found = the("share_column", look_at(X, y, Groups.from_sizes([4] * 200)))
     assert "column 1 of X follows the share of class" in found.message
 
 
@@ -363,7 +362,7 @@ def test_shares_that_depend_on_the_size_of_the_group_are_reported():
     y = (rng.random(len(ids)) < np.where(sizes == 40, 0.95, 0.4)[ids]).astype(int)
     groups = Groups.from_ids(ids)
     findings = diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, 2), 2)
-    (found,) = [f for f in findings if f.kind == "size_dependent_shares"]
+    found = the("size_dependent_shares", findings)
     assert "depends on the size of the group" in found.message
     y = (rng.random(len(ids)) < rng.beta(2, 2, 80)[ids]).astype(int)
     assert diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, 2), 2) == []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
+from findings import warned
 from table_files import PEOPLE, WARDS, call, write
 
 import unbag
@@ -59,10 +59,8 @@ def test_in_python_in_saved_models_and_in_the_report(outside, tmp_path):
     X, groups = rng.normal(size=(60, 2)) + 3 * y[:, None], Groups.from_sizes([3] * 20)
     z = unbag.LabelProportions().observe(y, groups, 2)
     assert kinds(diagnose("label_proportions", groups, z, 2, X)) == KINDS[:2]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        clf = AggregateClassifier(model="linear", random_state=0).fit(X, z, groups=groups)
-    assert "groups of 3 rows of 2 classes" in [str(one.message) for one in caught]
+    clf = AggregateClassifier(model="linear", random_state=0)
+    assert "groups of 3 rows of 2 classes" in warned(clf, X, z, groups=groups)
     assert kinds(clf.diagnosis_) == KINDS
     clf.save(tmp_path / "model")
     assert unbag.load(tmp_path / "model").diagnosis_ == clf.diagnosis_

@@ -232,9 +232,10 @@ def test_half_alike_pairs_end_within_two_points_of_random_ones():  # 3 fits take
 
 def test_each_set_has_its_own_rates(tmp_path):
     X, labels = blobs(60, 0)
+    labels %= 2
     pairs = Groups.from_tuples(np.arange(60).reshape(30, 2))
-    z = PairwiseSimilarity().observe(labels, pairs, K)
-    settings = {"model": "linear", "n_classes": K, "random_state": 0}
+    z = PairwiseSimilarity().observe(labels, pairs, 2)
+    settings = {"model": "linear", "n_classes": 2, "random_state": 0}
     clf = AggregateClassifier([PairwiseSimilarity(), LabelProportions()], sampling=[{0: 0.5, 1: 1}, None], **settings)
     clf.fit(X, [z, labels], groups=[pairs, Groups.from_sizes([1] * 60)])
     clf.save(tmp_path / "model")

@@ -26,8 +26,7 @@ class Finding:
         ``"few_groups"``, ``"copies"``, ``"near_duplicates"``, ``"share_column"``, ``"group_column"`` or
         ``"answer_column"``. After it: ``"worse_than_constant"``, ``"overdispersion"``, ``"suspicious_groups"``,
         ``"split_subjects"``, ``"unused_classes"``, ``"unexpected_answers"``, ``"never_predicted"``,
-        ``"rough_estimate"`` or ``"short_time"``. Of new rows: ``"shift"``. Other packages may register checks with
-        further kinds.
+        ``"rough_estimate"`` or ``"short_time"``. Of new rows: ``"shift"``. Other packages may register further kinds.
     message
         A sentence with the number behind it.
     fatal

@@ -18,6 +18,5 @@ def join(parts: Iterable[Tensor], length: int, dim: int = 0) -> Tensor:
             whole = part.new_empty([length if d == dim % part.ndim else n for d, n in enumerate(part.shape)])
         whole.narrow(dim, start, part.shape[dim]).copy_(part)
         start += part.shape[dim]
-    assert whole is not None
-    assert start == length
+    assert whole is not None and start == length  # noqa: PT018 (one invariant)
     return whole

@@ -9,14 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
-COMMANDS = "unbag.commands"
-"""Entry points of commands: a name and a :class:`typer.Typer`."""
-
-MODELS = "unbag.models"
-"""Entry points of models: a name and a function from the shape of a row and the number of classes to a module."""
-
-CHECKS = "unbag.checks"
-"""Entry points of checks: a name and a function that :func:`unbag.diagnostics.register_check` registers."""
+COMMANDS, MODELS, CHECKS = "unbag.commands", "unbag.models", "unbag.checks"
+"""Groups of entry points, each with a name and a value: a :class:`typer.Typer`; a function from the shape of a row and
+the number of classes to a module; a function that :func:`unbag.diagnostics.register_check` registers."""
 
 EXPERIMENTS = {COMMANDS: ("bench", "reproduce"), MODELS: ("densenet", "lenet")}
 """Names that the package unbag-experiments adds; errors mention it where it is not installed."""

@@ -1,8 +1,7 @@
 """Random numbers of a run in a process whose threads share torch's global generators.
 
 Layers draw their first weights, and dropout its masks, from global generators. A run has a state that replaces the
-global one while the run may draw, in one thread at a time; threads that draw in other ways need generators of their
-own.
+global one while the run may draw, in one thread at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ _CPU = torch.device("cpu")
 class RandomState:
     """The state of torch's random numbers of a run, as after ``torch.manual_seed(seed)``.
 
-    A run draws on the CPU, and on a GPU if that is its device; ``state`` has an entry for each generator.
+    A run draws on the CPU, and on a GPU if that is its device; the state has an entry for each generator.
     """
-
-    state: list[Tensor]
 
     def __init__(self, seed: int, device: torch.device = _CPU) -> None:
         devices = [_CPU, device] if device.type == "cuda" else [_CPU]
-        self.state = [torch.Generator(d).manual_seed(seed).get_state() for d in devices]
+        self.state: list[Tensor] = [torch.Generator(d).manual_seed(seed).get_state() for d in devices]
         self._generators = [torch.default_generator, *(torch.cuda.default_generators[d.index] for d in devices[1:])]
 
     @contextmanager
@@ -40,25 +37,25 @@ class RandomState:
         with _LOCK:
             before = self.now()
             try:
-                self._go_to(self.state)
+                self._set(self.state)
                 yield
             finally:
                 self.state = self.now()
-                self._go_to(before)
+                self._set(before)
 
     @contextmanager
     def again_from(self, start: list[Tensor]) -> Iterator[None]:
-        """While this state is in place, repeat draws from an earlier state; then go on from here."""
+        """While this state is in place, repeat draws from an earlier state; then continue from here."""
         after = self.now()
-        self._go_to(start)
+        self._set(start)
         yield
-        self._go_to(after)
+        self._set(after)
 
     def now(self) -> list[Tensor]:
         """Return the state of the global generators, which is this state while it is in place."""
         return [generator.get_state() for generator in self._generators]
 
-    def _go_to(self, state: list[Tensor]) -> None:
+    def _set(self, state: list[Tensor]) -> None:
         for generator, value in zip(self._generators, state, strict=True):
             generator.set_state(value)
 
@@ -72,19 +69,19 @@ def first_seed(random_state: Any) -> int:
 
 def may_draw(*parts: Any) -> bool:
     """Return whether models, functions or other objects may draw from torch's global generators; unknown ones may."""
-    modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
-    others = [part for part in parts if part is not None and not isinstance(part, nn.Module)]
-    return any(map(_module_may_draw, modules)) or not all(_is_known(part, "unbag.") for part in others)
+    return any(
+        any(map(_module_may_draw, part.modules())) if isinstance(part, nn.Module) else not _is_known(part, "unbag.")
+        for part in parts
+        if part is not None
+    )
 
 
 def _module_may_draw(module: nn.Module) -> bool:
     changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    if changed or not _is_known(type(module), "unbag.", "torch.nn.modules."):
-        return True
-    draws = isinstance(
-        module, nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d
-    )
-    return draws or bool(getattr(module, "dropout", 0))  # of attention and of recurrent layers
+    draws = nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d
+    # Attention and recurrent layers have an attribute "dropout".
+    known = _is_known(type(module), "unbag.", "torch.nn.modules.")
+    return bool(changed or not known or isinstance(module, draws) or getattr(module, "dropout", 0))
 
 
 def _is_known(thing: Any, *packages: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log
 
 import torch
+from scipy.stats import t
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -20,20 +21,13 @@ from unbag.learners.constant import fit_null_model
 from unbag.noise import KINDS
 from unbag.published import HIGH, LOW, MISSING, NOISE, SCALE, estimate
 
-FEW_TO_JUDGE = 40
-"""Up to so many held-out groups, an estimate of accuracy is rough."""
-MAX_HALF_WIDTH = 0.1
-"""Half-width of its interval above which an estimate of accuracy is rough."""
-CHANCE = 0.01
-"""Probability that any group is named although all counts are right."""
+FEW_TO_JUDGE, MAX_HALF_WIDTH = 40, 0.1  # an estimate from so few groups, or with such an interval, is rough
+CHANCE = 0.01  # that any group is named although all counts are right
+# Probability that chance alone makes counts vary too much, the smallest such variation, and number of groups.
 DISPERSION_CHANCE, MIN_DISPERSION, MIN_GROUPS = 1e-4, 1.1, 10
-"""Probability that chance alone makes counts vary too much, the smallest such variation, and number of groups."""
-MAX_LOSS_ERRORS, MAX_LOSS = 3, 1.0
-"""Standard errors by which groups may be explained worse than by a constant; a larger loss per group needs no test."""
-MEDIAN_SQUARE = 0.455
-"""Median of a squared normal number, in parts of its expectation."""
-MAX_WIDTH = 3.0
-"""The middle of an interval stands for the count if the interval is at most this number of standard deviations wide."""
+MAX_LOSS_ERRORS, MAX_LOSS = 3, 1.0  # groups may be explained so much worse than by a constant; losses are per group
+MEDIAN_SQUARE = 0.455  # median of a squared normal number, in parts of its expectation
+MAX_WIDTH = 3.0  # standard deviations of a count, in an interval whose middle stands for the count
 MAX_NAMED = 5
 
 
@@ -42,36 +36,13 @@ class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Groups of one set, and the predictions of their members by models that have not seen them."""
-
-    observations: Observations
-    log_probs: Tensor
-    """Of each membership."""
-    by_fold: Sequence[Tensor]
-    """The same by the models of each fold; empty without folds."""
-
-    @classmethod
-    def find(cls, context: Context) -> Iterator[HeldOut]:
-        """Yield the groups of each set whose members were all held out."""
-        for s, log_probs, by_fold in zip(context.sets, context.log_probs, context.fold_log_probs, strict=False):
-            n_unknown = s.groups.segments.sum((~log_probs.isfinite().all(1)).long())
-            if len(which := (n_unknown == 0).nonzero().flatten()):
-                members = s.groups.segments.take(which)[0]
-                yield cls(s.take(which), log_probs[members], [of_fold[members] for of_fold in by_fold])
-
-
-@dataclass(frozen=True, eq=False)
 class Deviations:
     """Observed less expected counts, and their variance if members are independent given their features."""
 
-    difference: Tensor
-    """Of the published values if counts were published, shape ``(groups, k)`` like all others."""
+    difference: Tensor  # (groups, k) like the others; of published values if these are known instead of counts
     variance: Tensor
-    uncertainty: Tensor
-    """Variance of the expected counts, because the model was estimated."""
-    added: Tensor
-    """Variance of published values given the counts; NaN where it is unknown."""
+    uncertainty: Tensor  # variance of the expected counts, because the model was estimated
+    added: Tensor  # variance of published values given the counts; NaN where it is unknown
 
     @property
     def ratio(self) -> Tensor:
@@ -95,9 +66,8 @@ class Deviations:
 @register_check("fit")
 def check_divergence(context: Context) -> Iterator[Finding]:
     """Yield a finding if a constant prediction explains held-out groups better than the model."""
-    for held_out in HeldOut.find(context):
-        s = held_out.observations
-        evidence = s.aggregate.checked_evidence(held_out.log_probs, s.groups.segments, s.checked)
+    for s, log_probs, _ in find_held_out(context):
+        evidence = s.aggregate.checked_evidence(log_probs, s.groups.segments, s.checked)
         gain = evidence.log_likelihood.double() - fit_null_model([s])[1][0]
         mean, error = float(s.mean(gain)), float(gain.std(correction=0) / len(gain) ** 0.5)
         if not (mean >= -MAX_LOSS_ERRORS * error and mean > -MAX_LOSS):
@@ -112,11 +82,10 @@ def check_divergence(context: Context) -> Iterator[Finding]:
 @register_check("fit")
 def check_counts(context: Context) -> Iterator[Finding]:
     """Yield what the counts of held-out groups show against the model, or against the counts."""
-    for held_out in HeldOut.find(context):
-        s = held_out.observations
-        if not has_counts(s) or s.groups.max_size == 1 or len(held_out.by_fold) < 2:
+    for s, log_probs, by_fold in find_held_out(context):
+        if not has_counts(s) or s.groups.max_size == 1 or len(by_fold) < 2:
             continue
-        deviations = compute_deviations(held_out)
+        deviations = compute_deviations(s, log_probs, by_fold)
         known = deviations.added.isfinite().all(1) & (deviations.variance.sum(1) > 1e-9)  # else rounding errors prevail
         if s.aggregate.outcome == "class_counts":
             wrong = find_improbable_groups(s, deviations)
@@ -179,7 +148,7 @@ def check_time(context: Context) -> Iterator[Finding]:
 @register_check("fit")
 def check_estimate(context: Context) -> Iterator[Finding]:
     """Yield a finding if held-out groups are few, or the interval of the estimated accuracy is wide."""
-    sets = [held_out.observations for held_out in HeldOut.find(context)]
+    sets = [s for s, *_ in find_held_out(context)]
     n = sum(len(s.groups) for s in sets)
     if context.interval is None or all(s.groups.max_size == 1 for s in sets):
         return
@@ -192,13 +161,25 @@ def check_estimate(context: Context) -> Iterator[Finding]:
         )
 
 
-def compute_deviations(held_out: HeldOut) -> Deviations:
+def find_held_out(context: Context) -> Iterator[tuple[Observations, Tensor, list[Tensor]]]:
+    """Yield the groups of each set whose members were all held out, with the log-probabilities of each membership.
+
+    They are by models that have not seen the group, and by the models of each fold; the latter are empty without folds.
+    """
+    for s, log_probs, by_fold in zip(context.sets, context.log_probs, context.fold_log_probs, strict=False):
+        n_unknown = s.groups.segments.sum((~log_probs.isfinite().all(1)).long())
+        if len(which := (n_unknown == 0).nonzero().flatten()):
+            members = s.groups.segments.take(which)[0]
+            yield s.take(which), log_probs[members], [of_fold[members] for of_fold in by_fold]
+
+
+def compute_deviations(s: Observations, log_probs: Tensor, by_fold: Sequence[Tensor]) -> Deviations:
     """Compare observed counts with those expected of independent members."""
-    s, segments, probs = held_out.observations, held_out.observations.groups.segments, held_out.log_probs.double().exp()
+    segments, probs = s.groups.segments, log_probs.double().exp()
     expected, variance = segments.sum(probs), segments.sum(probs * (1 - probs))
     uncertainty, added = torch.zeros_like(expected), torch.zeros_like(expected)
-    if len(held_out.by_fold) > 1:  # the jackknife, which leaves out a fold at a time
-        of_folds = torch.stack([segments.sum(fold.double().exp()) for fold in held_out.by_fold])
+    if len(by_fold) > 1:  # the jackknife, which leaves out a fold at a time
+        of_folds = torch.stack([segments.sum(fold.double().exp()) for fold in by_fold])
         uncertainty = (len(of_folds) - 1) * of_folds.var(0, correction=0)
     if s.aggregate.outcome == "class_counts":
         return Deviations(s.checked.double() - expected, variance, uncertainty, added)
@@ -261,8 +242,6 @@ def _name_groups(context: Context, s: Observations, deviations: Deviations, wron
 
 
 def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str) -> Iterator[Finding]:
-    from scipy.stats import t  # noqa: PLC0415 (slow to import)
-
     if (n := int(which.sum())) < MIN_GROUPS:
         return
     dispersion, error = deviations.dispersion(which)
@@ -270,7 +249,7 @@ def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str) -
     if dispersion > MIN_DISPERSION and log(dispersion) > t.isf(DISPERSION_CHANCE, n - 1) * error / dispersion:
         yield Finding(
             "overdispersion",
-            f"held-out counts vary {at_least}{dispersion:.2g} ± {error:.2g} times as much as those of independent members: "
-            "members of a group have more in common than the features show, and probabilities of groups are too "
-            "certain; add a feature for what they share, or rely on rankings only",
+            f"held-out counts vary {at_least}{dispersion:.2g} ± {error:.2g} times as much as those of independent "
+            "members: members of a group have more in common than the features show, and probabilities of groups are "
+            "too certain; add a feature for what they share, or rely on rankings only",
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import binom, chi2, f, norm, poisson
 from torch import Tensor
 
 from unbag._utils.findings import Finding
@@ -19,27 +20,21 @@ from unbag.aggregates.observations import Observations
 from unbag.diagnostics.registry import Context, register_check
 from unbag.published import HIGH, LOW, MISSING
 
-CHANCE = 0.02
-"""Expected number of unrelated columns of a table that are reported."""
-MAX_VALUES, MAX_TALLIES = 64, 20_000_000
-"""A column with more values is no coding of a few classes; limit of the table of values and groups."""
-MIN_GAP = 3.0
-"""Numbers form clusters if the gaps between them are so many times as wide as the widest cluster."""
-MAX_ERROR = 0.25
-"""A column holds the labels with errors if, with 95 % confidence, it has less than this part of the errors of an
-unrelated column: codes of two equally frequent classes that are right in 87.5 % of the rows."""
-MIN_MIXED, GROUPS_PER_VALUE = 0.5, 20
-"""Such a column varies at least this much within groups, and there are so many groups for each value."""
+CHANCE = 0.02  # expected number of unrelated columns of a table that are reported
+MAX_VALUES = 64  # a column with more values is no coding of a few classes
+MAX_TALLIES = 20_000_000
+MIN_GAP = 3.0  # gaps between clusters of numbers are so many times as wide as the widest cluster
+# A column holds the labels with errors if, with 95 % confidence, it has less than this part of the errors of an
+# unrelated column: codes of two equally frequent classes that are right in 87.5 % of the rows. It varies at least
+# MIN_MIXED as much within groups as labels do, and there are so many groups for each value.
+MAX_ERROR, MIN_MIXED, GROUPS_PER_VALUE = 0.25, 0.5, 20
+# A group property holds the most frequent classes only if one that determines nothing but the probabilities of the
+# labels would match all of them with a smaller probability.
 MAX_CERTAINTY = 0.05
-"""A group property holds the most frequent classes only if one that determines nothing but the probabilities of the
-labels would match all of them with a smaller probability."""
-MIN_BAGS = 10
-"""A measured number may decide a few bags, but not so many of either label."""
-_EXTREMES = ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least"))
-MIN_GROUPS, MIN_CORRELATION = 10, 0.5
-"""Minimum number of groups, and minimum squared correlation of the shares of a class with a column that holds them."""
-MARGIN = 0.5
-"""Part of the variation within groups that a property of rows has at least, by its rough slope."""
+MIN_BAGS = 10  # a measured number may decide a few bags, but not so many of either label
+MIN_GROUPS = 10  # fewer groups show no relation to their shares
+MIN_CORRELATION = 0.5  # squared, of the shares of a class with a column that holds them
+MARGIN = 0.5  # part of the variation within groups that a property of rows has at least, by its rough slope
 FIRST_ROWS, NUMBERS_AT_ONCE = 1000, 2**22
 
 
@@ -102,8 +97,6 @@ def find_coding(codes: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.
     >>> find_coding(np.array([0, 0, 1, 1, 1, 1]), np.array([2, 2, 2]), counts, counts).complete
     True
     """
-    from scipy.stats import binom, chi2  # noqa: PLC0415 (slow to import)
-
     occurs = high.any(0)
     low, high = low[:, occurs].astype(float), high[:, occurs].astype(float)
     tallies = _tally(codes, sizes, max(min(len(sizes), MAX_VALUES), low.shape[1]))
@@ -251,8 +244,6 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
     similar shares, every column is that close; therefore the shares must also correlate with the column, and it must
     vary less within groups than a property of rows with this relation to the labels.
     """
-    from scipy.stats import f  # noqa: PLC0415 (slow to import)
-
     n_columns = context.table.shape[1]
     for s in context.sets:
         n, k, groups = len(s.groups), s.n_classes, s.groups
@@ -279,10 +270,12 @@ def check_share_columns(context: Context) -> Iterator[Finding]:
             related = correlation / (1 - correlation) * (n - 2)
             expected = MARGIN * (products / squares.clamp(min=1e-300)).square() * variance
             spread = within[:, None] / expected.clamp(min=1e-300)
-            held = (squares > 0) & (explained < variance) & (correlation >= MIN_CORRELATION)
+            follows = (squares > 0) & (correlation >= MIN_CORRELATION)
+            hardly_varies = torch.from_numpy(f.logcdf(spread.numpy(), freedom, n - 2)) < log_limit
+            # Where shares of two classes rise and fall together, it may be a property of rows of the other class.
+            held = follows & (hardly_varies | ~follows).all(1, keepdim=True) & (explained < variance)
             held &= torch.from_numpy(f.logcdf(scatter.numpy(), n - 2, freedom)) < log_limit
             held &= torch.from_numpy(f.logsf(related.numpy(), 1, n - 2)) < log_limit
-            held &= torch.from_numpy(f.logcdf(spread.numpy(), freedom, n - 2)) < log_limit
             for place in held.any(1).nonzero().flatten().tolist():
                 label = int(held[place].int().argmax())
                 yield Finding(
@@ -311,8 +304,6 @@ def _tally(codes: np.ndarray, sizes: np.ndarray, most: int) -> np.ndarray | None
 
 def _is_nearly(wrong: float, limit: float) -> bool:
     """Return whether so few errors show with 95 % confidence that fewer than a limit are expected."""
-    from scipy.stats import poisson  # noqa: PLC0415 (slow to import)
-
     return bool(poisson.cdf(wrong, limit) < 0.05)
 
 
@@ -331,8 +322,6 @@ def _shows_majority(codes: np.ndarray, s: Observations, n_columns: int) -> str |
 
     A property of the group that determines the probabilities of its labels does so, too, if these are far apart.
     """
-    from scipy.stats import norm  # noqa: PLC0415 (slow to import)
-
     if not is_constant_within(codes, s.groups.segments.index.numpy()):
         return None
     counts, value = s.checked.double().numpy(), codes[s.groups.offsets.numpy()[:-1]]  # of each group
@@ -363,8 +352,9 @@ def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None
         candidates = [(codes == code).astype(float) for code in values[: len(yes)]]
     else:
         candidates = [column.numbers[members]] if min(yes.sum(), (~yes).sum()) >= MIN_BAGS or len(values) == 2 else []
+    extremes = ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least"))
     for code, numbers in zip(values, candidates, strict=False):
-        for sign, extreme, least, most in _EXTREMES:
+        for sign, extreme, least, most in extremes:
             top = np.fmax.reduceat(sign * numbers, starts)  # (bags,); NaN if all are missing, which decides none
             low, high = top[yes].min(), top[~yes].max()
             if not low > high:
@@ -381,8 +371,6 @@ def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None
 
 def _gives_answers(column: Column, s: Observations, n_columns: int) -> str | None:
     """Return how the values, numbered as classes in either order, give all observations, or nearly all."""
-    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
-
     rows, n = np.unique(s.groups.members.numpy()), len(s.groups)
     values, codes = np.unique(column.codes[rows], return_inverse=True)
     if not 2 <= len(values) <= s.n_classes or values[0] < 0:

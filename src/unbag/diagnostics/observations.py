@@ -18,16 +18,14 @@ from unbag.diagnostics.registry import Context, register_check
 from unbag.diagnostics.sampling import find_unlikely_answers
 from unbag.published import HIGH, NOISE
 
+# Below this correlation between group and class, proportions hardly differ. Groups of m random rows have about
+# 1 / sqrt(m), so that only groups of ten thousand and more reach it by chance.
 MIN_CORRELATION = 0.01
-"""Below this correlation between group and class, proportions hardly differ.
-
-Groups of m random rows have about 1 / sqrt(m), so that only groups of ten thousand and more reach it by chance."""
+# Share of the information of a label below which observations contain little: counts of two classes in groups of a
+# thousand, or bags of a hundred that are positive as often as negative.
 MIN_INFORMATION = 0.01
-"""Share of the information of a label below which observations contain little: counts of two classes in groups of a
-thousand, or bags of a hundred that are positive as often as negative."""
+# Difference between the share of a class among rows and its mean over groups, its standard errors, number of groups.
 MIN_SIZE_EFFECT, SIZE_ERRORS, MIN_GROUPS = 0.1, 5.0, 10
-"""Difference between the share of a class among rows and its mean over groups, its standard errors, and minimum number
-of groups."""
 
 
 @register_check("observations")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import exp, log
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.neighbors import NearestNeighbors
 
 from unbag._utils.checks import format_indices
 from unbag._utils.findings import Finding
@@ -16,36 +16,29 @@ from unbag.data.scaling import fit_scaling
 from unbag.diagnostics.registry import Context, register_check
 
 FIRST_ROWS = 1000
-MIN_COPIES = 0.01
-"""Share of the rows below which copies change no figure."""
+MIN_COPIES = 0.01  # share of the rows below which copies change no figure
+# Number of standard deviations by which a number of chance events may exceed its expectation and, because the
+# expectation is rough where values are few, factor.
 MAX_DEVIATIONS, MAX_FACTOR = 5, 10
-"""Number of standard deviations by which a number of chance events may exceed its expectation and, because the
-expectation is rough where values are few, factor."""
 
+# Bounds of the search for near-duplicates, which takes at most a few seconds.
 MAX_ROWS, N_QUERIES, MAX_DISTANCES, MAX_COLUMNS = 200_000, 500, 25_000_000, 50
-"""Bounds of the search for near-duplicates, which takes at most a few seconds."""
-MAX_COPIES = 32
-"""Near-duplicates of a row are among so many nearest rows; as many further ones show what distances are usual."""
-PARTS = (1, 4, 16)
-"""Rows are thinned out by these factors, one after the other, until near-duplicates are few enough to be found."""
+MAX_COPIES = 32  # near-duplicates are among so many nearest rows; as many further ones show usual distances
 MIN_ROWS = 3 * MAX_COPIES
+PARTS = (1, 4, 16)  # rows are thinned out by these factors until near-duplicates are few enough to be found
+# Rows with near-duplicates must be so many different ones, and so many for each class: fewer may be classes or other
+# well-separated clusters of rows, which nothing in the data distinguishes from repeated measurements.
 MIN_OBJECTS, OBJECTS_PER_CLASS = 20, 3
-"""Rows with near-duplicates must be so many different ones, and so many for each class: fewer may be classes or other
-well-separated clusters of rows, which nothing in the data distinguishes from repeated measurements."""
-MIN_VALUES = 20
-"""Columns with fewer values have no scale."""
-MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5
-"""Of all rows; 1 is expected, and it is the same for any number of neighbours."""
+MIN_VALUES = 20  # columns with fewer values have no scale
+MIN_MEAN_EXPONENT, MIN_RELATIVE_EXPONENT = 2.0, 1.5  # of all rows; 1 is expected for any number of neighbours
+# Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
+# surface distances grow faster, but without a gap. The second holds for columns with few values.
 MIN_GAP, MIN_COARSE_GAP = 1.45, 1.6
-"""Distance to the next row less that to the last of j near-duplicates, in parts of the j-th of the latter; on a curved
-surface distances grow faster, but without a gap. The second holds for columns with few values."""
-CLEAR_EXPONENT = 3.0
-"""Exponent of a row that has near-duplicates; chance makes e^-3 of all rows so."""
-LARGE_EXPONENT, MIN_LARGE_SHARE = 12.0, 0.05
-"""An exponent that chance makes e^-12 of the rows have, and a share of them that is enough."""
+CLEAR_EXPONENT = 3.0  # of a row that has near-duplicates; chance makes e^-3 of all rows so
+LARGE_EXPONENT, MIN_LARGE_SHARE = 12.0, 0.05  # chance makes e^-12 of the rows so; this share of them is enough
+# In columns with few values, so many rows must have near-duplicates: some patterns, such as the same answer to all
+# questions, are frequent by chance.
 MIN_COARSE_SHARE = 0.3
-"""In columns with few values, so many rows must have near-duplicates: some patterns, such as the same answer to all
-questions, are frequent by chance."""
 
 
 @register_check("rows")
@@ -149,24 +142,20 @@ def _find_near_duplicates(context: Context) -> Iterator[Finding]:
         unit, other = of_row[rows], "other groups"
     found = find_near_duplicates(context.table[rows].numpy(), unit.numpy(), len(context.classes))
     if found is not None:
+        n_copies, share, ratio = found
         yield Finding(
             "near_duplicates",
-            f"{found.share:.0%} of the rows looked at have about {found.n_copies} near-duplicates in {other}, and the "
-            f"next row is {found.ratio:.1f} times as far away: held-out groups do not show how well rows of new groups "
+            f"{share:.0%} of the rows looked at have about {n_copies} near-duplicates in {other}, and the "
+            f"next row is {ratio:.1f} times as far away: held-out groups do not show how well rows of new groups "
             "are predicted; pass subjects= to hold out all rows of a person or object together, or remove the copies",
         )
 
 
-class NearDuplicates(NamedTuple):
-    """Rows whose nearest neighbours are much closer than the next ones."""
+def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) -> tuple[int, float, float] | None:
+    """Find rows, with NaN where a value is missing, whose nearest rows of other units are much closer than the next.
 
-    n_copies: int  # near-duplicates of such a row
-    share: float  # of the rows that were looked at
-    ratio: float  # median of the distance to the next row over the distance to the last near-duplicate
-
-
-def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) -> NearDuplicates | None:
-    """Compare the distances from rows, with NaN where a value is missing, to their nearest neighbours in other units.
+    Returns the number of near-duplicates of such a row, the share of these rows among those that were looked at, and
+    the median of the distance to the next row over the distance to the last near-duplicate; None if there are none.
 
     In d dimensions the ratio of the distances to the j-th and the next neighbour exceeds r with probability r^(-j d),
     whatever the density; the exponent j d log r is 1 on average. Rows with j near-duplicates have a larger one there. d
@@ -180,13 +169,13 @@ def find_near_duplicates(X: np.ndarray, unit: np.ndarray, n_classes: int = 2) ->
             break
         rows = np.arange(n) if n == len(X) else random.choice(len(X), n, replace=False)
         if (found := _compare_neighbors(X[rows], unit[rows], n_classes, random)) is not None:
-            return found._replace(n_copies=found.n_copies * len(X) // n)
+            return found[0] * len(X) // n, *found[1:]
     return None
 
 
 def _compare_neighbors(
     X: np.ndarray, unit: np.ndarray, n_classes: int, random: np.random.Generator
-) -> NearDuplicates | None:
+) -> tuple[int, float, float] | None:
     n = len(X)
     ranks, step = _rank_columns(X, random)
     if ranks.shape[1] < 2 or (log_distance := _find_distances(ranks, step, unit, random)) is None:
@@ -211,7 +200,7 @@ def _compare_neighbors(
     gap = MIN_COARSE_GAP if step else MIN_GAP
     if ratio <= 1 + gap / (last + 1) or (step and clear.mean() < MIN_COARSE_SHARE):
         return None
-    return NearDuplicates(last + 1, float(clear.mean()), ratio)
+    return last + 1, float(clear.mean()), ratio
 
 
 def _find_distances(ranks: np.ndarray, step: float, unit: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
@@ -219,8 +208,6 @@ def _find_distances(ranks: np.ndarray, step: float, unit: np.ndarray, random: np
 
     Distances that differ by less than the step between values are alike, and are put in random order.
     """
-    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 (slow to import)
-
     n, many = len(ranks), 2 * MAX_COPIES
     queries = random.choice(n, min(N_QUERIES, MAX_DISTANCES // n, n), replace=False)
     n_neighbors = min(many + min(int(np.unique(unit, return_counts=True)[1].max()), many), n)

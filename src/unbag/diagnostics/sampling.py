@@ -16,15 +16,12 @@ from unbag.data.weights import is_uniform_sampling
 from unbag.diagnostics.registry import Context, register_check
 from unbag.learners.constant import fit_null_model
 
-MAX_ERRORS, MAX_POSSIBLE_ERRORS = 4.0, 6.0
-"""Standard errors by which the frequency of an observation may deviate from what is expected, and is possible."""
+MAX_ERRORS, MAX_POSSIBLE_ERRORS = 4.0, 6.0  # standard errors of frequencies that are unlikely, and impossible
+# Classes are of similar size if at least this share of them would be as good in their place if all were equal: the
+# inverse of the sum of squared shares, over the number of classes. Sizes by Zipf's law are.
 SIMILAR_SIZE, N_DISTRIBUTIONS = 0.5, 300
-"""Classes are of similar size if at least this share of them would be as good in their place if all were equal: the
-inverse of the sum of squared shares, over the number of classes. Sizes by Zipf's law are."""
-MIN_ODDS_RATIO = 2.0
-"""Odds of an observation that differ by less may come from a model that is a little off."""
-UNUSED = 0.05
-"""A class with less than this part of its share of the rows is not used."""
+MIN_ODDS_RATIO = 2.0  # odds of an observation that differ by less may come from a model that is a little off
+UNUSED = 0.05  # a class with less than this part of its share of the rows is not used
 MAX_ROWS = 10_000
 
 ADVICE = (

@@ -15,14 +15,10 @@ from unbag._utils.problems import list_some
 from unbag.data.groups import Groups
 from unbag.data.row_source import SparseRows
 
-CHANCE, MIN_ERRORS = 0.01, 5
-"""Probability of a false alarm in a table, and standard errors by which means differ at least."""
-MIN_EFFECT = 0.2
-"""In standard deviations of training rows; what is called a small effect."""
+CHANCE, MIN_ERRORS = 0.01, 5  # probability of a false alarm in a table; standard errors by which means differ at least
+MIN_EFFECT = 0.2  # in standard deviations of training rows; what is called a small effect
 NUMBERS_AT_ONCE = 2**20
-
-STATISTICS = ("n", "mean", "variance", "design")
-"""What is kept of the columns of training rows."""
+STATISTICS = ("n", "mean", "variance", "design")  # what is kept of the columns of training rows
 
 
 @dataclass(frozen=True, eq=False)
