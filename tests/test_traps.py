@@ -24,7 +24,6 @@ from unbag import (
     MultipleInstance,
     PairwiseSimilarity,
     PublishedCounts,
-    UnbagWarning,
     noise,
     published,
 )

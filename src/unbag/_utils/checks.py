@@ -1,7 +1,5 @@
 """Checks of arguments, whose errors name the argument, the groups or rows, what was expected, what came, what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral

@@ -1,7 +1,5 @@
 """The environment of a computation: versions and date."""
 
-from __future__ import annotations
-
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version

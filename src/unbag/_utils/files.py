@@ -1,7 +1,5 @@
 """Files: written completely or not at all, by one process at a time, never over an input; pipes are not read."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

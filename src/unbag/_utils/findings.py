@@ -1,7 +1,5 @@
 """A finding: one thing that observations or a model fitted to them do not identify, or that is suspicious."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 NO_ESTIMATE = (

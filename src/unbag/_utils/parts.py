@@ -1,7 +1,5 @@
 """Tensors that are computed part by part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor

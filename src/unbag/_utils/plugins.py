@@ -1,7 +1,5 @@
 """Commands, models and checks of other installed packages, and modules that have another name or have moved."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec

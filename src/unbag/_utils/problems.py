@@ -1,7 +1,5 @@
 """Problems of a file, as sentences that name the file, the row and the column, and say what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

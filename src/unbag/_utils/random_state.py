@@ -4,8 +4,6 @@ Layers draw their first weights, and dropout its masks, from global generators. 
 global one while the run may draw, in one thread at a time.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

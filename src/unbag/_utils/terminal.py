@@ -1,7 +1,5 @@
 """Text for a terminal or a page: control characters and markup in names of files, columns and classes stay text."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Any

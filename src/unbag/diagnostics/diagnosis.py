@@ -1,7 +1,5 @@
 """Diagnosis of observations and rows before a model is fitted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of a fitted model by held-out groups: worse than a constant, counts that vary too much, wrong counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log

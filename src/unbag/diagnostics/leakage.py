@@ -3,8 +3,6 @@
 One detector serves arrays and the columns of files: it receives the values of a column as whole numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp, lgamma, log
@@ -47,7 +45,7 @@ class Column:
     words: np.ndarray | None = None  # of each code
 
     @classmethod
-    def from_numbers(cls, numbers: np.ndarray) -> Column:
+    def from_numbers(cls, numbers: np.ndarray) -> "Column":
         """Make a column of numbers, where each of a few narrow clusters counts as one value."""
         codes = np.full(len(numbers), -1)
         known = ~np.isnan(numbers)
@@ -343,29 +341,29 @@ def _decides_bags(column: Column, s: Observations, n_columns: int) -> str | None
     members, starts = s.groups.members.numpy(), s.groups.offsets.numpy()[:-1]
     answers = s.checked if s.checked.ndim == 1 else s.checked[:, 0].long()  # beside error rates
     yes, codes = answers.numpy().astype(bool), column.codes[members]
-    values = np.unique(codes)
+    values, n_yes, n_no = np.unique(codes), int(yes.sum()), int((~yes).sum())
     # Of all ways to label the bags, one fits; any word may decide.
     log_chance = log(2) - _log_orders(answers) + (log(len(values)) if column.numbers is None else 0)
-    if len(values) < 2 or yes.all() or not yes.any() or (odds := describe_odds(log_chance, n_columns)) is None:
+    if len(values) < 2 or not (n_yes and n_no) or (odds := describe_odds(log_chance, n_columns)) is None:
         return None
     if column.numbers is None:
         candidates = [(codes == code).astype(float) for code in values[: len(yes)]]
     else:
-        candidates = [column.numbers[members]] if min(yes.sum(), (~yes).sum()) >= MIN_BAGS or len(values) == 2 else []
-    extremes = ((1, "maximum", "at least", "at most"), (-1, "minimum", "at most", "at least"))
+        candidates = [column.numbers[members]] if min(n_yes, n_no) >= MIN_BAGS or len(values) == 2 else []
     for code, numbers in zip(values, candidates, strict=False):
-        for sign, extreme, least, most in extremes:
+        for sign, extreme, least, most in (
+            (1, "maximum", "at least", "at most"),
+            (-1, "minimum", "at most", "at least"),
+        ):
             top = np.fmax.reduceat(sign * numbers, starts)  # (bags,); NaN if all are missing, which decides none
             low, high = top[yes].min(), top[~yes].max()
-            if not low > high:
-                continue
-            if column.numbers is None:
+            if low > high and column.numbers is None:
                 word = "a missing value" if code < 0 or column.words is None else repr(column.words[code])
-                positive, negative = (f"{word} is", "is not") if sign > 0 else (f"{word} is not alone", "is alone")
-            else:
-                positive, negative = f"its {extreme} is {least} {sign * low:g}", f"{most} {sign * high:g}"
-            both = f"{positive} in all {yes.sum():,} positive bags and {negative} in all {(~yes).sum():,} negative ones"
-            return f"{both}, {odds}"
+                word = word if sign > 0 else f"a value other than {word}"
+                return f"{word} is in all {n_yes:,} positive bags and in none of {n_no:,} negative ones, {odds}"
+            if low > high:
+                in_positive = f"its {extreme} is {least} {sign * low:g} in all {n_yes:,} positive bags"
+                return f"{in_positive} and {most} {sign * high:g} in all {n_no:,} negative ones, {odds}"
     return None
 
 

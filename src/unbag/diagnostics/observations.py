@@ -1,7 +1,5 @@
 """Checks of observations: what they do not identify, whatever the rows are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import log2
 

@@ -5,8 +5,6 @@ A check is a function from a :class:`Context` to findings. Its stage says when i
 packages are found by the entry points ``unbag.checks``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

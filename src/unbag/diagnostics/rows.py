@@ -1,7 +1,5 @@
 """Checks of rows: columns without information, few groups, and copies or near-duplicates in other groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import exp, log
 

@@ -1,7 +1,5 @@
 """Signs that groups were selected by their observation, or that a model does not use some classes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

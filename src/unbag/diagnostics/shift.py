@@ -1,7 +1,5 @@
 """Shift between training rows and new ones: means of columns that differ by more than groups explain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +28,7 @@ class Moments:
     variance: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray | Tensor | SparseRows) -> Moments:
+    def of(cls, X: np.ndarray | Tensor | SparseRows) -> "Moments":
         """Compute those of a table."""
         if isinstance(X, SparseRows):
             return cls(*X.moments())
@@ -40,7 +38,7 @@ class Moments:
         mean = np.where(known, X, 0).sum(0) / np.maximum(n, 1)
         return cls(n, mean, (np.where(known, X - mean, 0) ** 2).sum(0) / np.maximum(n, 1))
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: "Moments") -> "Moments":
         n = self.n + other.n
         share = other.n / np.maximum(n, 1)
         apart = other.mean - self.mean

@@ -1,7 +1,5 @@
 """Pages of one file: templates, plots as SVG in the colours of the page, and tables that sort."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tables of a page, which sort by a click on a column."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
