@@ -80,3 +80,16 @@ def test_images_and_classes_that_were_named_by_labels():
 def test_trees_are_named_with_what_to_do(data):
     with pytest.raises(ValueError, match=r"contains 'trees', which is no torch module; fit .* model=\"mlp\""):
         fit(data, "trees").to_torch()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+@pytest.mark.parametrize("model", ["linear", "mlp", "rbf"])
+def test_a_file_of_onnx_predicts_the_same(data, model, tmp_path):
+    pytest.importorskip("onnxscript")
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    clf, X = fit(data, model), data[0]
+    file, rows = tmp_path / "model.onnx", torch.export.Dim("rows")
+    torch.onnx.export(clf.to_torch(), (torch.tensor(X),), file, dynamo=True, dynamic_shapes=({0: rows},))
+    for n in (len(X), 7):
+        (found,) = session(file).run(None, {"x": X[:n]})
+        np.testing.assert_allclose(found, clf.predict_log_proba(X[:n]), atol=1e-5)

@@ -123,7 +123,7 @@ class Batches:
             old.copy_(new)
 
     def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
-        """Return rows and memberships, (replicas, groups, members), observations and weights, (replicas, groups, ...)."""
+        """Return rows and memberships, (replicas, groups, members), z and weights, (replicas, groups, ...)."""
         which = order + self._first_group  # (replicas, groups)
         number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
         rows, z = self.groups.members[number], self.checked[which]
