@@ -139,14 +139,6 @@ def test_observations_that_agree_but_need_several_classes_are_not_fatal(aggregat
 # Little to learn.
 
 
-def test_equal_proportions():
-    groups = Groups.from_sizes([10, 20, 30])
-    (finding,) = diagnose(LabelProportions(), groups, [[3, 7], [6, 14], [9, 21]], 2)
-    assert finding.kind == "same_observations"
-    assert not finding.fatal
-    assert "of all 3 groups are nearly the same (correlation between group and class at most 0.000)" in finding.message
-
-
 def test_classes_that_rise_and_fall_together():
     groups = Groups.from_sizes([10] * 6)
     counts = [[2, 2, 3, 3], [1, 1, 4, 4], [4, 4, 1, 1]] * 2

@@ -210,7 +210,7 @@ def test_half_alike_pairs_end_within_two_points_of_random_ones():  # 3 fits take
     )
     z = PairwiseSimilarity().observe(labels, groups, K)
     half = torch.from_numpy(half_alike(z.numpy()))[:: max(1, int(z.sum()) * 2 // 1200)]
-    settings = {"n_classes": K, "validation": unbag.CrossFitting(n_restarts=4), **fast(epochs=20, learning_rate=0.005)}
+    settings = {"n_classes": K, "validation": unbag.CrossFitting(n_restarts=2), **fast(epochs=20, learning_rate=0.005)}
     fitted = {}
     for name, which, sampling in (("random", torch.arange(len(half)), None), ("rates", half, {0: 1 / (K - 1), 1: 1})):
         clf = AggregateClassifier("pairwise_similarity", sampling=sampling, **settings)
@@ -235,7 +235,7 @@ def test_each_set_has_its_own_rates(tmp_path):
     labels %= 2
     pairs = Groups.from_tuples(np.arange(60).reshape(30, 2))
     z = PairwiseSimilarity().observe(labels, pairs, 2)
-    settings = {"model": "linear", "n_classes": 2, "random_state": 0}
+    settings = {"n_classes": 2, **fast(epochs=1)}
     clf = AggregateClassifier([PairwiseSimilarity(), LabelProportions()], sampling=[{0: 0.5, 1: 1}, None], **settings)
     clf.fit(X, [z, labels], groups=[pairs, Groups.from_sizes([1] * 60)])
     clf.save(tmp_path / "model")
