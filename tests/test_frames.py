@@ -19,12 +19,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import unbag
-from unbag import AggregateClassifier, Groups, UnbagWarning
+from unbag import AggregateClassifier, CrossFitting, Groups, NetworkTraining, UnbagWarning
 from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan
 
 N = 120
-FAST = {"model": "linear", "random_state": 0}
+FAST = {
+    "model": "linear",
+    "training": NetworkTraining(2, learning_rate=0.05),
+    "validation": CrossFitting(None, validation_fraction=0),
+    "random_state": 0,
+}
 NAMES = [
     *("age", "income", "smoker", "born"),
     *("town = Bonn", "town = Ulm", "town is missing", "code = 1", "code = 2"),
@@ -139,7 +144,10 @@ def test_lists_in_place_of_single_values_are_refused_by_name(name, held, fitted)
 def test_classifiers_of_scikit_learn_read_missing_numbers():
     table = in_pandas()
     model = HistGradientBoostingClassifier(max_iter=2)
-    clf = AggregateClassifier(model=model, random_state=0).fit(table, TARGET)
+    clf = AggregateClassifier(model=model, validation=CrossFitting(2), random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnbagWarning)
+        clf.fit(table, TARGET)
     assert clf.get_feature_names_out().tolist() == NAMES
 
 
@@ -223,10 +231,13 @@ def test_read_tables_gives_what_the_command_line_learns_from(tmp_path):
     files["categorical"] = ["code"]
     with pytest.warns(UnbagWarning, match="values are missing"):
         data = unbag.read_tables(*list(files.values())[:2], labelled="known", categorical=["code"])
-    clf = AggregateClassifier(**data.parameters, model="linear", random_state=0)
+    clf = AggregateClassifier(**data.parameters, **FAST)
     clf.fit(data.X.to_pandas(), data.y, groups=data.groups)
     assert clf.get_feature_names_out().tolist() == NAMES
-    fit_tables(make_plan({**files, "model": "linear"}), Run(tmp_path / "run"))
+    fit_tables(
+        make_plan({**files, "model": "linear", "epochs": 2, "learning_rate": 0.05, "validation_fraction": 0}),
+        Run(tmp_path / "run"),
+    )
     there = unbag.load(tmp_path / "run" / "model")
     np.testing.assert_array_equal(there.predict_proba(in_pandas()), clf.predict_proba(in_pandas()))
     assert there.classes_.tolist() == ["ill", "well"]

@@ -175,7 +175,7 @@ def test_dependence_inside_groups_whose_counts_were_published(publish):
 
 
 def test_dependence_inside_large_groups_whose_counts_were_rounded():
-    how = {"aggregate": PublishedCounts(), "k": 4, "size": 200, "n_groups": 40}
+    how = {"aggregate": PublishedCounts(), "k": 4, "size": 200, "n_groups": 30}
     (found,) = examine(left_out(0, to_multiples_of_five, common=1.5, **how))
     assert found.kind == "overdispersion"
     assert examine(left_out(0, to_multiples_of_five, **how)) == []

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn.metrics import roc_auc_score
 
 import unbag
-from unbag import AggregateClassifier, Groups, LabelProportions, PublishedCounts, noise, published
+from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PublishedCounts, noise, published
 from unbag.data import features
 from unbag.data.row_source import SparseRows, fill_missing
 from unbag.data.scaling import fit_scaling
@@ -20,7 +20,7 @@ from unbag.diagnostics.shift import Moments
 from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan, predict_table
 
-LINEAR = {"model": "linear", "random_state": 0, "n_jobs": 1}
+LINEAR = {"model": "linear", "validation": CrossFitting(2), "random_state": 0, "n_jobs": 1}
 
 
 def draw(n=600, n_categories=40, seed=0):
