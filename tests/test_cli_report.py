@@ -93,9 +93,9 @@ def quick(monkeypatch):
     """Stop the demonstration after its first models, and record its calls."""
     calls, slow = [], demo.run
 
-    def fast(seed, **options):
+    def fast(title, seed, **options):
         calls.append(seed)
-        return slow(seed, epochs=2, time_limit=1e-3, **options)
+        return slow(title, seed, epochs=2, time_limit=1e-3, **options)
 
     monkeypatch.setattr(demo, "run", fast)
     return calls
@@ -147,7 +147,7 @@ def test_a_full_disk_costs_the_report_but_not_the_table(quick, tmp_path, monkeyp
 
     monkeypatch.setattr("unbag.cli.commands.write_atomic", full)
     monkeypatch.setattr(
-        demo, "run", lambda seed, **_: {"comparison": [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]}
+        demo, "run", lambda *_, **__: {"comparison": [{"method": "m", "accuracy": 0.5, "seconds": 1.0}]}
     )
     result = call("demo", "--out", tmp_path / "new")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "no space left on device")

@@ -22,6 +22,7 @@ from unbag.cli.shared import FILE_OPTIONS, OPTIONS, check_writable, command, pas
 from unbag.persistence.run_folder import REPORT, SUMMARY, Run
 from unbag.tables.options import WHERE, Protection, options_of
 
+DEMO_TITLE = "Digits from counts in groups of six"
 INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
 GROUPS = "One row per group, pair or triplet, with its observation."
 Instances = Annotated[Path, Argument(help=INSTANCES)]
@@ -54,7 +55,7 @@ def demo(out: OutFolder = Path("unbag-demo"), seed: Seed = 0) -> None:
     with progress.status("starting"):
         from unbag.cli.demo import run  # noqa: PLC0415
     folder = Run(out)
-    summary = run(seed, report=progress.print)
+    summary = run(DEMO_TITLE, seed, report=progress.print)
     rows = [(row["method"], f"{row['accuracy']:.1%}", f"{row['seconds']:.0f}") for row in summary["comparison"]]
     title = "Accuracy on new images, which no method has used"
     Terminal().print(make_table(("method", "accuracy", "seconds"), rows, title=title))
@@ -263,12 +264,9 @@ def _check_demo_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; name a folder with --out")
     others = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if SUMMARY in others:
-        from unbag.cli.demo import TITLE  # noqa: PLC0415 (torch is slow to import)
-
-        with suppress(ValueError, KeyError, TypeError):
-            if json.loads((folder / SUMMARY).read_bytes())["title"] == TITLE:
-                others -= {SUMMARY, REPORT}
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if json.loads((folder / SUMMARY).read_bytes())["title"] == DEMO_TITLE:
+            others -= {SUMMARY, REPORT}
     if others:
         raise FileExistsError(f"{folder} has other files, such as {min(others)}; name another folder with --out")
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,13 +20,17 @@ from unbag.report import summarise
 from unbag.training import Observations, Settings, held_out_likelihood, train
 
 GROUP_SIZE, N_TEST = 6, 453
-TITLE = "Digits from counts in groups of six"
 HELD_OUT = 0.1
 """Share of the groups that chooses the epoch of the match of proportions, as in the other methods."""
 
 
 def run(
-    seed: int = 0, epochs: int = 200, *, time_limit: float | None = None, report: Callable[[str], None] = print
+    title: str,
+    seed: int = 0,
+    epochs: int = 200,
+    *,
+    time_limit: float | None = None,
+    report: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Learn to read digits in four ways, three of which receive no labels, and ``report`` the result of each.
 
@@ -62,7 +66,7 @@ def run(
         np.concatenate([X, X_test]),
         counts,
         groups,
-        title=TITLE,
+        title=title,
         inputs={
             "images": "the 1,797 handwritten digits of 8 by 8 pixels that come with scikit-learn",
             "groups": f"drawn at random from {len(X):,} images; every image is in one of them",

@@ -1,4 +1,4 @@
-"""What the commands on tables print."""
+"""What the commands print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rich.table import Table
 from unbag._utils.terminal import plain, visible
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-BAR = 24
 MOST_FEATURES = 40
 
 
@@ -129,20 +128,12 @@ def _describe_files(understood: dict[str, Any]) -> list[tuple[str, str]]:
         roles = ("group", "observed", "weight", "size")
         rows += [(f"  {name}", f"column {visible(source[name])}") for name in roles if source[name]]
         if source["sizes"] is not None:
-            rows.append(("  group sizes", _draw_histogram(source["sizes"])))
+            sizes = [(b["from"], f"-{b['to']}" if b["to"] > b["from"] else "", b["groups"]) for b in source["sizes"]]
+            shown = ", ".join(f"{low}{high} ({groups:,} groups)" for low, high, groups in sizes)
+            rows.append(("  group sizes", shown))
     return [*rows, ("classes", _list(understood["classes"]))]
 
 
 def _list(names: Sequence[str]) -> str:
     more = len(names) - MOST_FEATURES
     return ", ".join(map(visible, names[:MOST_FEATURES])) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _draw_histogram(sizes: list[dict[str, int]]) -> str:
-    """Return a histogram of sizes as text."""
-    names = [str(bin["from"]) if bin["from"] == bin["to"] else f"{bin['from']}-{bin['to']}" for bin in sizes]
-    wide, most = max(map(len, names)), max(bin["groups"] for bin in sizes)
-    bars = ["█" * max(1, round(BAR * bin["groups"] / most)) for bin in sizes]
-    return "\n".join(
-        f"{name:>{wide}}  {bar} {bin['groups']:,}" for name, bar, bin in zip(names, bars, sizes, strict=True)
-    )

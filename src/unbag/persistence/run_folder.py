@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from unbag._utils.environment import date, versions
 from unbag._utils.files import (
@@ -29,8 +29,7 @@ SUMMARY, REPORT = "summary.json", "report.html"
 FILES = (SUMMARY, "model/model.json", REPORT)
 """Files of a run besides its record, the arrays of the model, and checkpoints while it is not finished."""
 FileName = Annotated[
-    str,
-    Field(pattern=r"^(summary\.json|report\.html|model/model\.json|model/weights-[0-9a-f]{16}\.(safetensors|txt))$"),
+    str, Field(pattern=r"^(summary\.json|report\.html|model/(model\.json|weights-[0-9a-f]{16}\.safetensors))$")
 ]
 
 
@@ -39,7 +38,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    format: int
+    format: Literal[4]
     status: Literal["finished", "unfinished"]
     versions: dict[str, str]
     date: str
@@ -56,19 +55,15 @@ class Run:
     """A folder in which a run is kept.
 
     ``head`` is the record of the run: its plan, its inputs and its state. ``model`` is the folder of the saved
-    classifier, ``checkpoint`` that of a run that is not finished, ``summary`` the content of the report, and ``report``
-    its default file.
+    classifier, ``checkpoint`` that of a run that is not finished, ``summary`` the content of the report, ``report`` its
+    default file, and ``rows`` the default folder of rows that stay on disk, beside the run so that others can use it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.head, self.model, self.checkpoint = folder / "run.json", folder / "model", folder / "checkpoint"
         self.summary, self.report = folder / SUMMARY, folder / REPORT
-
-    @property
-    def rows(self) -> Path:
-        """The default folder of rows that stay on disk, beside the run, so that other runs can use it."""
-        return self.folder.with_name(f"{self.folder.name}-rows")
+        self.rows = folder.with_name(f"{folder.name}-rows")
 
     @property
     def inputs(self) -> list[Path]:
@@ -128,31 +123,26 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Record that the run is finished, with the digest of each file, and remove its checkpoint."""
-        arrays = json.loads(read_regular(self.model / "model.json", MAX_JSON_BYTES))["content"]["arrays"]["file"]
-        names = [name for name in (*FILES, f"{self.model.name}/{arrays}") if name != REPORT]
-        self._write("finished", plan, inputs, {**{name: sha256(self.folder / name) for name in names}, REPORT: None})
+        written = [self.summary, self.model / "model.json", *self.model.glob("weights-*")]
+        digests = {path.relative_to(self.folder).as_posix(): sha256(path) for path in written}
+        self._write("finished", plan, inputs, {**digests, REPORT: None})
         self._remove_checkpoint()
 
     def read(self) -> dict[str, Any]:
         """Return the record of the run, or raise an error for one that no run of this version has written."""
         if not self.head.exists():
             raise FileNotFoundError(f"{self.folder} has no run, because {self.head.name} is missing; run unbag fit")
+        reason = "the file was altered after it was written, is damaged, or is no run of unbag"
         try:
             content = parse_object(read_regular(self.head, MAX_JSON_BYTES))
-            if "format" not in content:
-                raise ValueError("it has no format")
-        except ValueError as error:
-            raise self._error(f"the file is damaged, or no run of unbag: {error}") from error
-        if content["format"] != FORMAT:
-            raise self._error("the run was saved by another version of unbag, such as 0.2.0")
-        try:
-            right = content.pop("sha256", None) == compute_digest(content)
-            Record.model_validate(content)
-        except ValidationError:
-            right = False
-        if not right:
-            raise self._error("the file was altered after it was written")
-        return content
+            if content["format"] != FORMAT:
+                reason = "the run was saved by another version of unbag, such as 0.2.0"
+            if content.pop("sha256") == compute_digest(content):
+                Record.model_validate(content)
+                return content
+        except (KeyError, ValueError):
+            pass
+        raise RunError(f"{self.head}: {reason}; repeat the run with unbag fit in another folder")
 
     def read_finished(self) -> dict[str, Any]:
         """Return the record of a finished run."""
@@ -201,26 +191,21 @@ class Run:
 
     def _can_resume(self, plan: dict[str, Any], *, force: bool) -> bool:
         """Return whether the folder has an unfinished run of the same plan; refuse to overwrite any other."""
-        content = self._read_earlier()
+        content, error = self._read_earlier(), None
         if content is None:
             return False
         if force:
             if altered := [name for name in self._find_altered(content) if (self.folder / name).exists()]:
-                raise FileExistsError(
-                    f"{self.folder / altered[0]} was altered since the run wrote it; move it elsewhere, or name "
-                    "another folder with --out"
-                )
-            return False
-        if content["status"] == "finished":
-            raise FileExistsError(
-                f"{self.folder} has a finished run; name another folder with --out, or replace the run with --force"
-            )
-        if (difference := find_difference(content["plan"], json.loads(json.dumps(plan)))) is not None:
-            raise FileExistsError(
-                f"{self.folder} has an unfinished run with another {difference}; use the same to resume it, name "
-                "another folder with --out, or start again with --force"
-            )
-        return True
+                error = f"{self.folder / altered[0]} was altered since the run wrote it; move it elsewhere, or name"
+                error += " another folder with --out"
+        elif content["status"] == "finished":
+            error = f"{self.folder} has a finished run; name another folder with --out, or replace the run with --force"
+        elif (difference := find_difference(content["plan"], json.loads(json.dumps(plan)))) is not None:
+            error = f"{self.folder} has an unfinished run with another {difference}; use the same to resume it, name "
+            error += "another folder with --out, or start again with --force"
+        if error is not None:
+            raise FileExistsError(error)
+        return not force
 
     def _find_altered(self, content: dict[str, Any]) -> list[str]:
         paths = {name: self.folder / name for name, digest in content["files"].items() if digest is not None}
@@ -230,9 +215,6 @@ class Run:
         from unbag.training.checkpoint import remove_checkpoints  # noqa: PLC0415 (torch is slow to import)
 
         remove_checkpoints(self.checkpoint)
-
-    def _error(self, reason: str) -> RunError:
-        return RunError(f"{self.head}: {reason}; repeat the run with unbag fit in another folder")
 
     def _write(self, status: str, plan: dict[str, Any], inputs: dict[str, Any], files: dict[str, str | None]) -> None:
         content = {"format": FORMAT, "status": status, "plan": plan, "inputs": inputs, "files": files}
@@ -246,6 +228,7 @@ def find_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     ignored = {"training", "network", "devices", "nodes", "jobs"}  # any number of processes can resume
     for name in sorted({*old, *new} - ignored):
         if old.get(name) != new.get(name):
-            before, now = (text if len(text := json.dumps(p.get(name))) < 60 else f"{text[:57]}..." for p in (old, new))
+            texts = [json.dumps(plan.get(name)) for plan in (old, new)]
+            before, now = (text if len(text) < 60 else f"{text[:57]}..." for text in texts)
             return f"{'file of observations' if name == 'sources' else name} ({before} there, {now} now)"
     return None

@@ -34,26 +34,23 @@ class Section:
     collapsed: bool = False
     """Whether the content is shown only on request."""
 
-    def add_plot(self, kind: str, description: str, caption: str, **arguments: Any) -> None:
-        """Add a plot with the arguments of the function that draws it."""
-        self.plots.append(Plot(kind, description, caption, arguments))
 
-    def add_table(self, caption: str, items: Sequence[Mapping[str, Any]], *columns: str) -> None:
-        """Add a table with a row for each item.
+def make_table(caption: str, items: Sequence[Mapping[str, Any]], *columns: str) -> Table:
+    """Return a table with a row for each item.
 
-        A column is written as ``heading: key``, or as a key that is also the heading; ``outer.inner`` is the key of a
-        nested value. ``key#`` is shown as a number, ``key%`` as a percentage, an estimate with its interval, ``key#|``
-        and ``key%|`` also as a bar, others as text.
-        """
-        keys = [column.rpartition(": ")[2] for column in columns]
-        headings = [column.rpartition(": ")[0] or column.rstrip("#%|") for column in columns]
-        numeric = [heading for heading, key in zip(headings, keys, strict=True) if key.rstrip("|")[-1] in "#%"]
-        rows = list(zip(*(_cells(items, key) for key in keys), strict=True))
-        self.tables.append(Table(caption, headings, rows, numeric))
+    A column is written as ``heading: key``, or as a key that is also the heading; ``outer.inner`` is the key of a
+    nested value. ``key#`` is shown as a number, ``key%`` as a percentage, an estimate with its interval, ``key#|``
+    and ``key%|`` also as a bar, others as text.
+    """
+    keys = [column.rpartition(": ")[2] for column in columns]
+    headings = [column.rpartition(": ")[0] or column.rstrip("#%|") for column in columns]
+    numeric = [heading for heading, key in zip(headings, keys, strict=True) if key.rstrip("|")[-1] in "#%"]
+    return Table(caption, headings, list(zip(*(_cells(items, key) for key in keys), strict=True)), numeric)
 
-    def add_facts(self, caption: str, entries: Mapping[str, Any]) -> None:
-        """Add a table of names and values."""
-        self.add_table(caption, [{"name": str(n), "value": v} for n, v in entries.items()], "name", "value")
+
+def make_facts(caption: str, entries: Mapping[str, Any]) -> Table:
+    """Return a table of names and values."""
+    return make_table(caption, [{"name": str(n), "value": v} for n, v in entries.items()], "name", "value")
 
 
 def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:

@@ -24,7 +24,6 @@ MEMBERS_AT_ONCE = 65_536
 MAX_LISTED = 15
 MAX_MATRIX = 20
 """Number of classes up to which the confusion matrix is shown."""
-MAX_MISTAKES = 10
 MIN_VARIANCE = 0.01
 """Variance of a count at least: where a model is nearly certain, one wrong row is a few standard deviations."""
 LABELS = Wording("Labels", "its label", "row", "rows")
@@ -55,10 +54,7 @@ def find_held_out(observations: Observations, folds: Tensor) -> Tensor:
 
 
 def score_groups(clf: Any, rows: Rows, observations: Observations, folds: Tensor, constant: Tensor) -> ScoredGroups:
-    """Score the groups of a set, each membership by the models of its fold, -1 for the models of all folds.
-
-    ``constant`` is the log-likelihood of each group under the best constant prediction.
-    """
+    """Score the groups of a set, each membership by the models of its fold, -1 for the models of all folds."""
     members = observations.groups.members
     log_probs = torch.empty(len(members), len(clf.classes_), dtype=torch.float64)
     for fold in folds.unique().tolist():
@@ -167,7 +163,7 @@ def _compare_outcome(scored: ScoredGroups, classes: list[str]) -> dict[str, Any]
         }
     likelihood = scored.log_likelihood[scored.chosen].exp().numpy()
     if not chosen.aggregate.is_binary(chosen.groups, chosen.n_classes):
-        return {"form": "other", "edges": TENTHS, "counts": np.histogram(likelihood, TENTHS)[0]}
+        return {"form": "other"}
     yes = (chosen.z if chosen.z.ndim == 1 else chosen.z[:, 0]).bool().numpy()  # a further column is an error rate
     predicted = np.where(yes, likelihood, 1 - likelihood).clip(0, 1)  # rounding may exceed the range
     return {
@@ -275,8 +271,6 @@ def compare_labels(
     bins = reliability(confidence.numpy().clip(0, 1), truth == predicted)
     precision, recall, *_ = precision_recall_fscore_support(truth, predicted, labels=classes, zero_division=np.nan)
     by_class = zip(names, matrix.sum(1), matrix.sum(0), recall, precision, strict=True)
-    wrong = [(matrix[i, j], names[i], names[j]) for i in classes for j in classes if i != j and matrix[i, j]]
-    wrong = sorted(wrong, key=lambda pair: -pair[0])[:MAX_MISTAKES]
     return {
         "rows": len(rows),
         "rows_in_groups": int(torch.isin(rows, torch.cat([s.observations.groups.members for s in sets])).sum()),
@@ -288,7 +282,6 @@ def compare_labels(
         "calibration": bins,
         "calibration_error": sum(b["n"] * abs(b["predicted"] - b["happened"]) for b in bins) / len(rows),
         "confusion": matrix if k <= MAX_MATRIX else None,
-        "mistakes": [{"label": label, "predicted": guess, "rows": n} for n, label, guess in wrong],
     }
 
 

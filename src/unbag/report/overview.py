@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import shlex
 from typing import Any, NamedTuple
 
 from unbag._utils.problems import list_some
 from unbag.ensemble.performance import DOMINANT
-from unbag.report.elements import Section, count, interval, number, percent, wording
-from unbag.report.next_steps import Step, suggest_steps
+from unbag.report.elements import Section, count, interval, make_table, number, percent, wording
 
 LIMITATIONS = "Limitations and warnings"
-MAX_ON_TOP, MAX_NAMED = 3, 5
+MAX_ON_TOP, MAX_NAMED, MAX_STEPS = 3, 5, 3
 MIN_DEVIATION = 3.0
 """Standard deviations by which a count differs from the expected one in a group that fits poorly."""
 
@@ -30,6 +29,76 @@ CONTEXT = (
     "beside them; only labels of instances do."
 )
 NEW_ROWS = "The estimates hold for rows like those in the groups; unbag predict reports columns whose means differ."
+
+
+class Rule(NamedTuple):
+    """A step and the kinds of findings for which it is suggested; one without any is suggested to everybody."""
+
+    sentence: str
+    options: str
+    """Of ``unbag fit``, or a whole command."""
+    kinds: tuple[str, ...] = ()
+
+
+class Step(NamedTuple):
+    """What to do, and the command for it."""
+
+    sentence: str
+    command: str
+
+
+LABEL = Rule("Label about a hundred rows at random, and measure the accuracy by them.", "--label COLUMN")
+PREDICT = "unbag predict RUN NEW_ROWS.csv --out predictions.csv"
+RULES = (
+    Rule(
+        "Fit again without the columns that contain labels, counts or groups.",
+        "--exclude COLUMN",
+        ("answer_column", "share_column", "group_column"),
+    ),
+    Rule(
+        "Name the column of the person or object that rows belong to, so that its rows are held out together.",
+        "--subject COLUMN",
+        ("copies", "near_duplicates"),
+    ),
+    Rule(
+        "Check the groups whose counts the model rules out, and how files were matched.",
+        "unbag check {files}",
+        ("suspicious_groups",),
+    ),
+    Rule(
+        "State at which rates groups with each observation were selected.",
+        "--sampling 0=RATE,1=RATE",
+        ("unlikely_answers", "unexpected_answers"),
+    ),
+    Rule(
+        "Name the classes by a few rows with known classes.",
+        "--names COLUMN",
+        ("unnamed_classes", "interchangeable_classes"),
+    ),
+    Rule(
+        "Pass the shares of the classes, if they are known.",
+        "--class-shares CLASS=SHARE,CLASS=SHARE",
+        ("unknown_borders", "unused_classes"),
+    ),
+    Rule("Allow more time.", "--time-limit 3600", ("short_time",)),
+    Rule(
+        "Fit a simple model to fewer columns, those that can matter for the classes.",
+        "--features COLUMN,COLUMN --model linear",
+        ("worse_than_constant", "few_groups"),
+    ),
+    Rule(
+        "Choose a threshold for the probabilities of classes that are never predicted; predictions contain them.",
+        PREDICT,
+        ("never_predicted",),
+    ),
+    LABEL,
+    Rule("Predict the classes of new rows.", PREDICT),
+    Rule(
+        "Predict the classes of the rows in the groups of the fit, given the observations.",
+        "unbag disaggregate RUN {files} --out rows.csv",
+    ),
+    Rule("Fit again with another seed, to see how much the results depend on chance.", "--seed 1"),
+)
 
 
 class Box(NamedTuple):
@@ -59,10 +128,9 @@ def make_overview(summary: dict[str, Any]) -> list[Box]:
 
 def make_limitations(summary: dict[str, Any]) -> Section:
     """List all limitations and warnings, and what was noticed in the files."""
-    section = Section("limitations", LIMITATIONS, [*_describe_unknown(summary), *_find_warnings(summary)])
-    if problems := _find_problems(summary):
-        section.add_table("Warnings and notes on the files", problems, "severity", "file", "row#", "column", "message")
-    return section
+    columns, problems = ("severity", "file", "row#", "column", "message"), _find_problems(summary)
+    tables = [make_table("Warnings and notes on the files", problems, *columns)] if problems else []
+    return Section("limitations", LIMITATIONS, [*_describe_unknown(summary), *_find_warnings(summary)], tables=tables)
 
 
 def _describe_data(summary: dict[str, Any]) -> list[str]:
@@ -208,8 +276,6 @@ def describe_gain(s: dict[str, Any]) -> str:
     text += f"{number(likelihood['model'])} per {words.group}, against {number(likelihood['trivial'])}"
     if impossible:
         text += f"; {count(impossible, 'observation is', 'observations are')} impossible under the model"
-    elif 0 < gain < math.log(1e6):
-        text += f", which makes an observation {number(math.exp(gain))} times as likely"
     return f"{text}. {percent(likelihood['better'])} of the {words.groups} are predicted better."
 
 
@@ -229,3 +295,17 @@ def describe_failures(summary: dict[str, Any]) -> list[str]:
                 "combines both."
             )
     return sentences
+
+
+def suggest_steps(summary: dict[str, Any]) -> list[Step]:
+    """Return the first three steps that apply, in the order of their importance."""
+    found, inputs = {finding["kind"] for finding in summary["diagnosis"]}, summary["inputs"]
+    sources = [source.split(": ")[0] for source in inputs.get("observations", ["GROUPS.csv"])]
+    files = shlex.join([str(inputs.get("instances", "ROWS.csv")), sources[0]])
+    steps: dict[str, Step] = {}
+    for rule in RULES:
+        if found.intersection(rule.kinds) if rule.kinds else rule is not LABEL or summary["labels"] is None:
+            is_whole = rule.options.startswith("unbag")
+            command = rule.options if is_whole else f"unbag fit {{files}} {rule.options} --out NEW_RUN"
+            steps.setdefault(command, Step(rule.sentence, command.replace("{files}", files)))
+    return [*steps.values()][:MAX_STEPS]

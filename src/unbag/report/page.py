@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from unbag._utils.pages import describe, environment, recolour, to_svg
 from unbag._utils.terminal import visible
@@ -88,16 +86,6 @@ def _draw(plot: Plot) -> tuple[Markup, str]:
     return Markup(describe(svg, plot.description)), plot.caption
 
 
-def _bars(axes: Axes, edges: Sequence[float], counts: Sequence[int], x: str, y: str) -> None:
-    """Draw a histogram, with bars below zero in the second colour."""
-    colours = [FIRST if low + high >= 0 else SECOND for low, high in pairwise(edges)]
-    axes.bar(edges[:-1], counts, [high - low for low, high in pairwise(edges)], align="edge", color=colours, alpha=0.85)
-    if edges[0] < 0 < edges[-1]:
-        axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlabel=x, ylabel=y)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
-
-
 def _two_histograms(axes: Axes, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x: str) -> None:
     """Draw two distributions over the same bins, each as shares of its total."""
     for (name, values), colour, alpha in zip(counts.items(), (FIRST, SECOND), (0.35, 0), strict=True):
@@ -130,8 +118,4 @@ def _format_percent(*of_axes: Any) -> None:
         axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
 
 
-KINDS: dict[str, Callable[..., None]] = {
-    "bars": _bars,
-    "two_histograms": _two_histograms,
-    "reliability": _reliability,
-}
+KINDS: dict[str, Callable[..., None]] = {"two_histograms": _two_histograms, "reliability": _reliability}

@@ -41,22 +41,13 @@ def summarise(
 ) -> dict[str, Any]:
     """Summarise a fitted classifier and its data for :func:`unbag.report.render`.
 
+    ``X``, ``y``, ``groups`` and ``group_weights`` are the arguments of ``fit``; X may have further rows at its end. Of
+    rows on disk, at most ten million numbers are read, in groups that were held out or chosen at random. ``inputs``
+    describe where the data come from, ``problems`` what is worth knowing about the files. ``labels`` were not used in
+    the fit; ``labelled_rows`` are the numbers of their rows, None for all.
+
     The size of the summary does not grow with the number of rows or groups: of many, it holds histograms and samples.
     A list of dicts with ``method``, ``accuracy`` and ``seconds`` may be added as ``comparison``.
-
-    Parameters
-    ----------
-    clf
-        A fitted :class:`unbag.AggregateClassifier`.
-    X, y, groups, group_weights
-        The arguments of ``fit``. X may have further rows at its end, for example those with labels. Of rows on disk, at
-        most ten million numbers are read, in groups that were held out or chosen at random.
-    title, inputs
-        Title of the report, and names and values that describe where the data come from.
-    labels, labelled_rows
-        Labels of rows that were not used in the fit, and the numbers of these rows; None for all rows.
-    problems
-        What is worth knowing about the files that the data come from.
     """
     rows = clf._read_rows(X)
     n_rows = len(rows)
@@ -78,8 +69,7 @@ def summarise(
     for name, figures in zip(classes, performance["classes"] if performance else (), strict=False):
         figures["class"] = name
     constant, by_constant = fit_null_model(observations)
-    triples = zip(observations, folds, by_constant, strict=True)
-    sets = [score_groups(clf, rows, *triple) for triple in triples]
+    sets = [score_groups(clf, rows, *triple) for triple in zip(observations, folds, by_constant, strict=True)]
     columns = encoded_columns(clf)
     shown = most_correlated(rows, columns, sets)
     return plain(
