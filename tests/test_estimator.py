@@ -22,7 +22,7 @@ from torch import nn
 import unbag
 from unbag import AggregateClassifier, CrossFitting, Groups, NetworkTraining, UnbagWarning
 from unbag.data.labels import Categorical
-from unbag.estimators.config import Thresholds, resolve_settings
+from unbag.estimators.config import Thresholds, resolve, resolve_settings
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -127,6 +127,15 @@ def test_settings_of_the_paper_follow_the_kind_of_observation():
     assert settings(bags, weights="remembered").phase(0) == "remembered weights"
     large = Observations(unbag.LabelProportions(), Groups.from_tuples([[0, 1, 2] * 11]), [[30, 3]], 2)
     assert settings(large).phase(0) == "current weights"
+
+
+def test_a_time_limit_leaves_time_for_estimates_and_checks():
+    pairs = Observations(unbag.PairwiseSimilarity(), Groups.from_tuples([[0, 1], [1, 2]]), [1, 0], 2)
+    problem = Problem.create(torch.zeros(3, 1), [pairs], Categorical(2))
+    parameters = AggregateClassifier(model="linear", time_limit=100).get_params(deep=False)
+    for reserved, deadline in ((0, 87), (np.inf, 7)):
+        thresholds = Thresholds(e_steps_after_training=reserved)
+        assert resolve(problem, parameters, 0, thresholds, begun=7).deadline == deadline
 
 
 def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():

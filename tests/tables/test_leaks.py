@@ -77,7 +77,11 @@ LEAKS = {
     "the class turned in bags": ("bags", 5 - 2 * Y, "its minimum is at most 3 in all"),
     "a score in bags": ("bags", Y + RNG.uniform(0, 0.5, len(Y)).round(3), "its maximum is at least 1"),
     "words in bags": ("bags", np.where(Y, "bad", np.where(X > 0, "good", "fair")), "'bad' is in all"),
-    "other words in bags": ("bags", np.where(Y, np.where(X > 1, "p", "q"), "fine"), "a value other than 'fine' is in all"),
+    "other words in bags": (
+        "bags",
+        np.where(Y, np.where(X > 1, "p", "q"), "fine"),
+        "a value other than 'fine' is in all",
+    ),
     "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
