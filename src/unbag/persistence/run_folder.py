@@ -14,6 +14,7 @@ from unbag._utils.environment import date, versions
 from unbag._utils.files import (
     LOCK,
     MAX_JSON_BYTES,
+    WEIGHTS,
     drafts,
     locked,
     read_regular,
@@ -123,7 +124,8 @@ class Run:
 
     def finish(self, plan: dict[str, Any], inputs: dict[str, Any]) -> None:
         """Record that the run is finished, with the digest of each file, and remove its checkpoint."""
-        written = [self.summary, self.model / "model.json", *self.model.glob("weights-*")]
+        arrays = [path for path in self.model.iterdir() if WEIGHTS.fullmatch(path.name)]
+        written = [self.summary, self.model / "model.json", *arrays]
         digests = {path.relative_to(self.folder).as_posix(): sha256(path) for path in written}
         self._write("finished", plan, inputs, {**digests, REPORT: None})
         self._remove_checkpoint()
