@@ -1,7 +1,5 @@
 """What is said of observations before training, and what is not."""
 
-from __future__ import annotations
-
 import re
 from math import comb, log2
 

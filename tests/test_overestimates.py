@@ -1,7 +1,5 @@
 """Data on which held-out groups do not show the accuracy on new rows: each is reported, and its accuracy is not."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

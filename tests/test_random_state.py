@@ -1,7 +1,5 @@
 """Random numbers of a run beside those of the rest of the process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """A check that another package registers works wherever those of the library do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint

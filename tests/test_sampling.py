@@ -1,7 +1,5 @@
 """Groups that were chosen by their answer: undone exactly where rates are given, noticed where they are not."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Nothing that a file says makes a terminal do anything but show text."""
 
-from __future__ import annotations
-
 import io
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Ten traps, each with made-up data that must be caught by a sentence with a number, and clean twins that must not."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

@@ -26,7 +26,6 @@ DISPERSION_CHANCE, MIN_DISPERSION, MIN_GROUPS = 1e-4, 1.1, 10
 MAX_LOSS_ERRORS, MAX_LOSS = 3, 1.0  # groups may be explained so much worse than by a constant; losses are per group
 MEDIAN_SQUARE = 0.455  # median of a squared normal number, in parts of its expectation
 MAX_WIDTH = 3.0  # standard deviations of a count, in an interval whose middle stands for the count
-MAX_NAMED = 5
 
 
 class DivergenceWarning(UnbagWarning, ConvergenceWarning):  # type: ignore[misc]  # scikit-learn has no types
@@ -216,27 +215,22 @@ def bound_exponents(deviations: Deviations, sizes: Tensor) -> Tensor:
 
 
 def _name_groups(context: Context, s: Observations, deviations: Deviations, wrong: Tensor) -> Iterator[Finding]:
-    n, groups = int(wrong.sum()), s.groups
-    if n == 0:
-        return
-    order = wrong.nonzero().flatten()
-    order = order[deviations.ratio[order].argsort(descending=True, stable=True)][:MAX_NAMED]
-    sentences = []
-    for group in order.tolist():
+    errors = (deviations.variance + deviations.uncertainty).sqrt()
+
+    def describe(group: int) -> str:
         worst = int(deviations.difference[group].abs().argmax())
-        seen, name = int(s.checked[group, worst]), context.classes[worst]
-        expected = seen - float(deviations.difference[group, worst])
-        error = float((deviations.variance + deviations.uncertainty)[group, worst] ** 0.5)
-        sentences.append(
-            f"group {groups.name(group)} has {seen:,} of class {name}, expected {expected:.1f} ± {error:.1f}"
+        seen = int(s.checked[group, worst])
+        expected = f"{seen - float(deviations.difference[group, worst]):.1f} ± {float(errors[group, worst]):.1f}"
+        return f"group {s.groups.name(group)} has {seen:,} of class {context.classes[worst]}, expected {expected}"
+
+    order = (-deviations.ratio).argsort(stable=True)
+    if names := order[wrong[order]].tolist():
+        yield Finding(
+            "suspicious_groups",
+            f"{len(names):,} of {len(wrong):,} held-out groups have counts that the model rules out (chance names any "
+            f"with a probability of at most {CHANCE:.0%}): {list_some(names, form=describe)}; check whether they were "
+            "counted or joined wrongly",
         )
-    more = f"; and {n - len(order):,} more" if n > len(order) else ""
-    yield Finding(
-        "suspicious_groups",
-        f"{n:,} of {len(groups):,} held-out groups have counts that the model rules out (with a probability of at most "
-        f"{CHANCE:.0%} that chance names any): {'; '.join(sentences)}{more}; check whether they were counted or joined "
-        "wrongly",
-    )
 
 
 def _find_overdispersion(deviations: Deviations, which: Tensor, at_least: str) -> Iterator[Finding]:

@@ -26,42 +26,29 @@ Stage = Literal["observations", "rows", "fit"]
 class Context:
     """What a check can look at; a check of a stage finds the parts of this stage, and those of the stages before it."""
 
-    sets: Sequence[Observations]
-    """Sets of observations of groups, without groups of weight zero."""
-    classes: Sequence[Any]
-    """Names of the classes."""
-    labels: Sequence[bool] = ()
-    """For each set, whether it consists of labels of rows."""
-    sampling: Sequence[Any] = ()
-    """For each set, how groups were selected by their observation, or None."""
-    class_shares: Tensor | None = None
-    """Known shares of the classes, shape ``(classes,)``."""
+    sets: Sequence[Observations]  # without groups of weight zero
+    classes: Sequence[Any]  # names of the classes
+    labels: Sequence[bool] = ()  # for each set, whether it consists of labels of rows
+    sampling: Sequence[Any] = ()  # for each set, how groups were selected by their observation, or None
+    class_shares: Tensor | None = None  # known shares, (classes,)
+    # Whether something besides the observations shows which class is which, or where ordered classes begin and end.
     classes_named: bool = False
     borders_known: bool = False
-    """Whether something besides the observations shows which class is which, or where ordered classes begin and end."""
-    n_rows: int | None = None
+    n_rows: int | None = None  # of the whole table, where sets and rows are an excerpt
     n_groups: int | None = None
-    """Number of all rows and groups, where sets and rows are an excerpt."""
+    # From "rows" on: all rows as numbers, float64, NaN where a value is missing.
     X: Tensor | None = None
-    """From ``"rows"`` on: all rows as numbers, float64, NaN where a value is missing."""
-    columns: Sequence[Any] | None = None
-    """Names of the columns."""
-    subjects: Tensor | None = None
-    """Number of the subject of each row."""
+    columns: Sequence[Any] | None = None  # names of the columns
+    subjects: Tensor | None = None  # number of the subject of each row
+    # From "fit" on, for each set: log-probabilities of each membership by models that did not see its group, NaN where
+    # there are none; those by the models of each fold; and the number of the fold that predicts it, -1 where none does.
     log_probs: Sequence[Tensor] = ()
-    """From ``"fit"`` on: for each set, log-probabilities of each membership by models that did not see its group, NaN
-    where there are none."""
     fold_log_probs: Sequence[Sequence[Tensor]] = ()
-    """For each set, those by the models of each fold, whose differences show how uncertain they are."""
-    sample_log_probs: Tensor | None = None
-    """Log-probabilities of some rows by the fitted model."""
     folds: Sequence[Tensor] = ()
-    """For each set, the number of the fold that predicts each membership; -1 where none does."""
-    interval: tuple[float, float] | None = None
-    """Interval of the estimated accuracy."""
-    seconds: float = 0.0
+    sample_log_probs: Tensor | None = None  # of some rows by the fitted model
+    interval: tuple[float, float] | None = None  # of the estimated accuracy
+    seconds: float = 0.0  # that training took
     time_limit: float | None = None
-    """How long training took, and its limit."""
 
     @cached_property
     def symmetry(self) -> Symmetry:
