@@ -116,7 +116,12 @@ def _count_values(X: np.ndarray) -> np.ndarray:
 
 
 def _hash_rows(X: np.ndarray) -> np.ndarray:
-    return np.array([hash((row + 0.0).tobytes()) for row in X])  # minus zero as zero
+    """Return a number of each row, (rows,), which is the same for equal rows only."""
+    bits = np.ascontiguousarray(X + 0.0).view(np.uint64)  # minus zero as zero
+    weights = np.random.default_rng(0).integers(2**64, size=X.shape[1], dtype=np.uint64)
+    return ((bits ^ (bits >> np.uint64(32))) * weights).sum(
+        1
+    )  # the bits of small numbers differ only in the upper half
 
 
 def _differ_within(which: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -209,7 +214,7 @@ def _find_distances(ranks: np.ndarray, step: float, unit: np.ndarray, random: np
     n, many = len(ranks), 2 * MAX_COPIES
     queries = random.choice(n, min(N_QUERIES, MAX_DISTANCES // n, n), replace=False)
     n_neighbors = min(many + min(int(np.unique(unit, return_counts=True)[1].max()), many), n)
-    distance, place = NearestNeighbors(n_neighbors=n_neighbors).fit(ranks).kneighbors(ranks[queries])
+    distance, place = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(ranks).kneighbors(ranks[queries])
     outside = unit[place] != unit[queries][:, None]
     complete = outside.sum(1) >= many
     if complete.sum() < MIN_ROWS / 2:
