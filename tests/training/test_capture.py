@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from unbag.training import Settings
 from unbag.training.batches import Batches
 from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.replicas import Replicas, make_models
-from unbag.training.settings import Optimisation
+from unbag.training.settings import make_optimiser
 from unbag.training.step import Hooks, Step
 
 SEEDS = [0, 1]
@@ -30,13 +31,14 @@ class Loop:
         self.batches = [Batches([observed], 2, 4) for observed in (pairs, labelled)]
         self.generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
         replicas = Replicas(make_models(lambda: network(3), SEEDS, X.device))
-        self.optimisation = Optimisation(replicas.parameters(), Settings(learning_rate=0.05), None, None)
-        settings = Settings(remember_from=0)
-        self.step = Step(replicas, X, self.batches, settings, Hooks(), self.optimisation.optimiser)
+        settings = Settings(remember_from=0, learning_rate=0.05)
+        optimiser = make_optimiser(None, replicas.parameters(), settings)
+        self.step = Step(replicas, X, self.batches, settings, Hooks(), optimiser)
 
     def state(self):
         step = self.step
-        return [*step.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
+        of_optimiser = [value for state in step.optimiser.state.values() for value in state.values()]
+        return [*step.replicas.state.values(), *step.memory, step.loss_sum, *of_optimiser]
 
     def run(self, captured=None):
         for phase in PHASES:
@@ -70,18 +72,24 @@ def test_captured_steps_are_the_same_as_plain_ones():
     assert len(recorded) == 3 * 3  # phases, and numbers of groups of both sets: (4, 0), (4, 1) and (5, 1)
 
 
-def test_steps_on_a_processor_are_not_captured():
-    assert not can_be_captured(Loop().batches)
+class OnGpu:
+    """Stands for a set of groups on a GPU."""
+
+    n_classes, groups = 2, SimpleNamespace(device=torch.device("cuda"), uniform_size=2)
+    aggregate = SimpleNamespace(capturable=lambda size, n_classes: size == n_classes == 2)
 
 
 ADAM = partial(torch.optim.Adam, capturable=True)
-COSINE = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=5)
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "schedule", "expected"),
-    [(ADAM, None, True), (torch.optim.Adam, None, False), (torch.optim.SGD, None, False), (ADAM, COSINE, False)],
+    ("sets", "optimiser", "expected"),
+    [
+        ([OnGpu()], ADAM, True),
+        ([OnGpu()], torch.optim.Adam, False),
+        ([OnGpu()], torch.optim.SGD, False),
+        (Loop().batches, ADAM, False),  # on a processor
+    ],
 )
-def test_only_adam_without_a_schedule_is_captured(optimiser, schedule, expected):
-    parameters = [torch.nn.Parameter(torch.ones(2))]
-    assert Optimisation(parameters, Settings(), optimiser, schedule).can_be_captured() == expected
+def test_adam_on_a_gpu_is_captured(sets, optimiser, expected):
+    assert can_be_captured(sets, optimiser([torch.nn.Parameter(torch.ones(2))])) == expected

@@ -13,8 +13,6 @@ tensor([[0.6931, 1.2040, 1.6094]])
 tensor([[1.0000, 1.4000, 1.6000]])
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from numbers import Real

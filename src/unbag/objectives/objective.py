@@ -4,8 +4,6 @@ The gradients of the likelihood and of the cross entropy are differences of prob
 would need several times as many operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ class ValueAndGrad(NamedTuple):
     grad: Tensor  # (memberships, width)
     scale: float
 
-    def weighted(self, weights: Tensor, segments: Segments) -> ValueAndGrad:
+    def weighted(self, weights: Tensor, segments: Segments) -> "ValueAndGrad":
         """Multiply values and gradients by the weights of groups."""
         values = (self.values.view(len(weights), -1) * weights[:, None]).flatten()
         return ValueAndGrad(values, self.grad.mul_(segments.expand(weights)[:, None]), self.scale)

@@ -1,7 +1,5 @@
 """Objectives of groups: the unbiased risk of any loss, and the negative log-likelihood."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args
 
 import torch

@@ -6,8 +6,6 @@ their groups are visited in random order before the next blocks are drawn, so th
 half a GiB is enough to cache what it reads at a time. Smaller tables are visited in the same order as in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,7 +76,6 @@ class Batches:
         weighted = any(s.group_weights is not None for s in observations)
         self.weights = torch.cat([(s.weights / s.weights.mean()).float() for s in observations]) if weighted else None
         self._n_groups, device = [len(s.groups) for s in observations], self.groups.device
-        self._first_group = torch.tensor([0, *self._n_groups[:-1]], device=device).cumsum(0)[:, None]
         n_visits = max(self._n_groups)
         self._bounds = [n_visits * step // n_steps for step in range(n_steps + 1)]
         self._starts = torch.tensor(self._bounds, device=device)
@@ -90,7 +87,6 @@ class Batches:
         self.order = torch.zeros(n_replicas, n_visits, dtype=torch.int64, device=device)
         # The groups of each replica that are visited first in the next epoch.
         self.rest = [torch.zeros(0, dtype=torch.int64)] * n_replicas
-        self._laid_out: list[Tensor] | None = None  # what _lay_out returns for the whole epoch
 
     def _encoded(self, observations: Observations) -> Tensor:
         """Return validated observations as this aggregate encodes them; an equal one may do so in another way."""
@@ -100,34 +96,15 @@ class Batches:
 
     def shuffle(self, generators: Sequence[torch.Generator]) -> None:
         """Draw the order of the groups for a new epoch, by the generator of each replica."""
-        n_visits = self.order.shape[1]
-        orders = []
+        n_visits, first = self.order.shape[1], 0
         for replica, (n, generator) in enumerate(zip(self._n_groups, generators, strict=True)):
-            order, first = self.rest[replica], int(self._first_group[replica])
+            order = self.rest[replica]
             block = None if self._block is None else self._block[first : first + n]
             while len(order) < n_visits:
-                order = torch.cat([order, draw_order(n, generator, block, self._blocks_at_once)])
-            orders.append(order[:n_visits])
+                order = torch.cat([order, first + draw_order(n, generator, block, self._blocks_at_once)])
+            self.order[replica].copy_(order[:n_visits])
             self.rest[replica] = order[n_visits:].clone()
-        self.set_order(torch.stack(orders))
-
-    def set_order(self, order: Tensor) -> None:
-        """Set the order of the groups."""
-        self.order.copy_(order)
-        size = self.groups.uniform_size
-        if size is None or self._block is not None:  # rows on disk may be too many to lay out
-            return
-        laid_out = self._lay_out(self.order, size)
-        self._laid_out = self._laid_out or laid_out
-        for old, new in zip(self._laid_out, laid_out, strict=True):  # in place: a captured graph reads this memory
-            old.copy_(new)
-
-    def _lay_out(self, order: Tensor, size: int) -> list[Tensor]:
-        """Return rows and memberships, (replicas, groups, members), z and weights, (replicas, groups, ...)."""
-        which = order + self._first_group  # (replicas, groups)
-        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
-        rows, z = self.groups.members[number], self.checked[which]
-        return [rows, number, z, *([] if self.weights is None else [self.weights[which]])]
+            first += n
 
     def size(self, step: int) -> int:
         """Return the number of groups of each replica in a step."""
@@ -140,22 +117,18 @@ class Batches:
 
     def batch(self, step: int) -> Batch | None:
         """Return the groups of a step that this process visits; None if there are none."""
-        which, n_groups = self._visited(step), self.n_replicas * self.size(step)
-        if which.start == which.stop:
+        visited = self._visited(step)
+        if visited.start == visited.stop:
             return None
-        if (size := self.groups.uniform_size) is None:
-            return self._unequal_batch(self.order[:, which] + self._first_group, n_groups)
-        if self._laid_out is None:
-            return self._equal_batch(n_groups, *self._lay_out(self.order[:, which], size))
-        return self._equal_batch(n_groups, *(part[:, which] for part in self._laid_out))
+        which, n_groups = self.order[:, visited], self.n_replicas * self.size(step)
+        return (self._unequal_batch if self.groups.uniform_size is None else self._equal_batch)(which, n_groups)
 
-    def batch_at(self, step: Tensor, size: int) -> Batch | None:
-        """Return the same for groups of one size, where the number of the step is known to the device only."""
-        if size == 0:
+    def batch_at(self, step: Tensor, n: int) -> Batch | None:
+        """Return the same for n groups of one size, where the number of the step is known to the device only."""
+        if n == 0:
             return None
-        place = self._starts.index_select(0, step.view(1)) + torch.arange(size, device=step.device)
-        assert self._laid_out is not None
-        return self._equal_batch(self.n_replicas * size, *(part.index_select(1, place) for part in self._laid_out))
+        place = self._starts.index_select(0, step.view(1)) + torch.arange(n, device=step.device)
+        return self._equal_batch(self.order.index_select(1, place), self.n_replicas * n)
 
     def _visited(self, step: int) -> slice:
         """Return the part of the order that this process visits: about as many members as other processes do."""
@@ -164,7 +137,7 @@ class Batches:
         if n_parts == 1 or self.groups.uniform_size is not None:
             return slice(first + n * part // n_parts, first + n * (part + 1) // n_parts)
         # In integers, so that all processes compute the same cuts: a group belongs to the part with its middle.
-        sizes = self.groups.sizes[self.order[:, first : first + n] + self._first_group].sum(0)
+        sizes = self.groups.sizes[self.order[:, first : first + n]].sum(0)
         middles = n_parts * (2 * sizes.cumsum(0) - sizes)
         cuts = torch.searchsorted(middles, 2 * sizes.sum() * torch.tensor([part, part + 1], device=sizes.device))
         return slice(*(first + cuts).tolist())
@@ -172,22 +145,21 @@ class Batches:
     def memory_of(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the memberships of all groups of a step, and whether this process visits them."""
         first, visits = self._bounds[step], self._visited(step)
-        which = self.order[:, first : self._bounds[step + 1]] + self._first_group
+        which = self.order[:, first : self._bounds[step + 1]]
         number, segments = self.groups.segments.take(which.flatten())
         place = torch.arange(first, first + which.shape[1], device=which.device)
         visited = ((visits.start <= place) & (place < visits.stop)).expand_as(which)
         return number, segments.expand(visited.flatten())
 
-    def _equal_batch(
-        self, n_groups: int, rows: Tensor, memory: Tensor, z: Tensor, weights: Tensor | None = None
-    ) -> Batch:
-        n, size = z.shape[:2].numel(), rows.shape[2]
+    def _equal_batch(self, which: Tensor, n_groups: int) -> Batch:
+        n, flat, size = which.numel(), which.flatten(), self.groups.max_size
         if n not in self._segments:
-            self._segments[n] = Segments.from_sizes(torch.full((n,), size, device=rows.device))
+            self._segments[n] = Segments.from_sizes(torch.full((n,), size, device=which.device))
             assert self._segments[n].uniform_size == size  # computed now: a graph under capture must not wait for it
-        weights = None if weights is None else weights.flatten()
-        z = z.flatten(0, 1).contiguous()
-        return Batch(rows.flatten(1), None, memory.flatten(), self._segments[n], z, weights, n_groups)
+        number = which[:, :, None] * size + torch.arange(size, device=which.device)  # (replicas, groups, members)
+        rows = self.groups.members[number].flatten(1)
+        weights = None if self.weights is None else self.weights[flat]
+        return Batch(rows, None, number.flatten(), self._segments[n], self.checked[flat], weights, n_groups)
 
     def _unequal_batch(self, which: Tensor, n_groups: int) -> Batch:
         flat = which.flatten()  # (replicas * groups,)
@@ -201,8 +173,7 @@ class Batches:
         rows = self.groups.members.new_zeros(len(which) * width)
         rows[place] = self.groups.members[number]
         weights = None if self.weights is None else self.weights[flat]
-        z = self.checked[flat]
-        return Batch(rows.view(-1, width), place, number, segments, z, weights, n_groups)
+        return Batch(rows.view(-1, width), place, number, segments, self.checked[flat], weights, n_groups)
 
 
 def draw_order(

@@ -4,13 +4,12 @@ A graph repeats the same operations on the same memory. Whatever changes from st
 that stays in place: the order of the groups, the number of the step, the remembered outputs, the weights.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.optim import Adam, Optimizer
 
 from unbag.training.batches import Batches
 from unbag.training.settings import Phase
@@ -20,9 +19,11 @@ Record = Callable[[Callable[[], None], Callable[[], None]], Callable[[], None]]
 """From a step and a function that resets its number, to a function that repeats the step."""
 
 
-def can_be_captured(sets: Sequence[Batches]) -> bool:
-    """Return whether the steps of these sets never wait for the processor."""
-    return all(
+def can_be_captured(sets: Sequence[Batches], optimiser: Optimizer) -> bool:
+    """Return whether steps never wait for the processor, and a captured step has the effect of a plain one."""
+    # The state of Adam starts with zeros, as it must.
+    capturable = isinstance(optimiser, Adam) and all(group.get("capturable") for group in optimiser.param_groups)
+    return capturable and all(
         batches.groups.device.type == "cuda"
         and batches.groups.uniform_size is not None
         and batches.aggregate.capturable(batches.groups.uniform_size, batches.n_classes)

@@ -3,8 +3,6 @@
 A file holds the state of a run and what identifies the run; reading it cannot run code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -12,7 +10,6 @@ import logging
 import math
 import pickle
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +21,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from unbag._utils.files import LOCK, atomic_file, locked, read_regular, remove_drafts, remove_empty
+from unbag._utils.files import LOCK, atomic_file, read_regular, remove_drafts, remove_empty
 
 logger = logging.getLogger("unbag")
 
-FORMAT, FILE, DIGEST_SIZE = 5, "checkpoint.safetensors", 32
-_KEY = "unbag"  # of the JSON in the header of a file
+FORMAT, FILE, DIGEST_SIZE = 6, "checkpoint.safetensors", 32
+_KEY, _TENSOR = "unbag", "unbag:tensor"  # of the JSON in the header of a file, and of the name of a tensor in it
 
 
 class TimeBudgetExceeded(Exception):
@@ -112,10 +109,6 @@ class Checkpoint:
                 f"{self.file} is no checkpoint of this version of unbag, or damaged: {error}; remove it to start again"
             ) from error
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes out of the folder."""
-        return locked(self.folder)
-
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove all checkpoints in a folder and its subfolders, and no other files."""
@@ -128,44 +121,29 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def pack(value: Any) -> bytes:
-    """Encode None, booleans, numbers, strings, tensors, and lists, tuples and dicts with string keys of these.
+    """Encode plain values, tensors, lists and dicts; tuples come back as lists, and keys as strings.
 
-    Tensors become a file of safetensors, everything else JSON in its header. Tuples come back as lists.
+    Tensors become a file of safetensors, everything else JSON in its header.
     """
     tensors: dict[str, Tensor] = {}
-    text = json.dumps(_encode(value, tensors))
-    return safetensors.torch.save(tensors, {_KEY: text})
+
+    def name_tensor(value: Any) -> dict[str, str]:
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"only plain values and tensors can be written, got an object of type {type(value).__name__}"
+            )
+        tensors[name := str(len(tensors))] = value.detach().cpu().contiguous().clone()  # they may not share memory
+        return {_TENSOR: name}
+
+    return safetensors.torch.save(tensors, {_KEY: json.dumps(value, default=name_tensor)})
 
 
 def unpack(content: bytes) -> Any:
     """Decode what :func:`pack` has encoded; nothing in ``content`` is executed."""
     length = int.from_bytes(content[:8], "little")
     text = json.loads(content[8 : 8 + length])["__metadata__"][_KEY]
-    return _decode(json.loads(text), safetensors.torch.load(content))
-
-
-def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return a value that JSON can hold, with tensors moved to a dict and marked by ``{"tensor": name}``."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_encode(entry, tensors) for entry in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: _encode(entry, tensors) for key, entry in value.items()}}
-    if isinstance(value, Tensor):
-        tensors[name := str(len(tensors))] = value.detach().cpu().contiguous().clone()  # safetensors: no shared memory
-        return {"tensor": name}
-    raise TypeError(f"only plain values and tensors can be written, got an object of type {type(value).__name__}")
-
-
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_decode(entry, tensors) for entry in value]
-    if isinstance(value, dict):
-        if "tensor" in value:
-            return tensors[value["tensor"]]
-        return {key: _decode(entry, tensors) for key, entry in value["dict"].items()}
-    return value
+    tensors = safetensors.torch.load(content)
+    return json.loads(text, object_hook=lambda entry: tensors[entry[_TENSOR]] if _TENSOR in entry else entry)
 
 
 def identify(value: Any, name: str, *, skip_unknown: bool = False) -> str:

@@ -1,7 +1,5 @@
 """Some groups without the other rows: excerpts of tables on disk, and batches of a ``torch.utils.data.DataLoader``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

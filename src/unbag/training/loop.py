@@ -1,7 +1,5 @@
 """The training loop: Algorithm 1 of the paper, for one model or several at once."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -10,12 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from unbag._utils.environment import versions
+from unbag._utils.files import locked
 from unbag._utils.random_state import RandomState, may_draw
 from unbag.aggregates.observations import Observations, check_sets
 from unbag.data.row_source import Rows, Views, gather_rows
@@ -34,7 +33,15 @@ from unbag.training.replicas import (
     unstack,
 )
 from unbag.training.selection import Best, Patience, Score, StoppingRule, never
-from unbag.training.settings import MakeOptimiser, MakeSchedule, Optimisation, Phase, Settings
+from unbag.training.settings import (
+    MakeOptimiser,
+    MakeSchedule,
+    PerStep,
+    Phase,
+    Settings,
+    make_optimiser,
+    make_schedule,
+)
 from unbag.training.step import Hooks, Limits, Step
 
 logger = logging.getLogger("unbag")
@@ -56,7 +63,7 @@ class Trained:
     history: list[dict[str, Any]]
     best_epoch: list[int]
     best_score: list[float] | None
-    others: list[Trained] = field(default_factory=list)
+    others: list["Trained"] = field(default_factory=list)
 
 
 def train(
@@ -186,7 +193,8 @@ class Run:
 
         self.replicas = Replicas(self.models, half=half, accelerate=hooks.accelerate)
         processes.copy_first_([*self.replicas.state.values()])
-        self.optimisation = Optimisation(self.replicas.parameters(), settings, hooks.optimiser, hooks.schedule)
+        self.optimiser = make_optimiser(hooks.optimiser, self.replicas.parameters(), settings)
+        self.schedule = make_schedule(hooks.schedule, self.optimiser)
         self.stopping = hooks.stopping or never
         if hooks.stopping is None and hooks.score is not None and settings.patience is not None:
             self.stopping = Patience(settings.patience, settings.patient_from)
@@ -203,9 +211,9 @@ class Run:
         aggregates = [batches.aggregate for batches in self.batches]
         drawing = (hooks.objective, hooks.score, hooks.views, hooks.optimiser, *aggregates)
         self._draws = may_draw(self.models[0], settings.loss_function, *drawing)
-        random, optimiser = self.random if self._draws else None, self.optimisation.optimiser
+        random = self.random if self._draws else None
         self.step = Step(
-            self.replicas, self.X, self.batches, settings, hooks, optimiser, processes, random, self.limits
+            self.replicas, self.X, self.batches, settings, hooks, self.optimiser, processes, random, self.limits
         )
         self.best = [Best.before_training(self.replicas, self.X.device) for _ in range(self.n_criteria)]
         self.captured: CapturedSteps | None = None
@@ -216,12 +224,13 @@ class Run:
         # A graph would repeat what a source reads, and what views draw outside of torch.
         plain = isinstance(self.X, Tensor) and self.X.is_cuda and self.hooks.views is None and self.processes.size == 1
         at_once = self.step.at_once or all(batches.most_rows <= self.limits.max_rows for batches in self.batches)
-        return plain and at_once and can_be_captured(self.batches) and self.optimisation.can_be_captured()
+        return plain and at_once and self.schedule is None and can_be_captured(self.batches, self.optimiser)
 
     def _changing(self) -> list[Tensor]:
         """Return all tensors that a step changes; those of the optimiser exist only after the first step."""
-        step = self.step
-        return [*self.replicas.state.values(), *step.memory, step.loss_sum, *self.optimisation.tensors()]
+        of_optimiser = [value for state in self.optimiser.state.values() for value in state.values()]
+        tensors = [*self.replicas.state.values(), *self.step.memory, self.step.loss_sum, *of_optimiser]
+        return [tensor for tensor in tensors if isinstance(tensor, Tensor)]
 
     def _shuffle(self) -> None:
         for batches in self.batches:
@@ -238,7 +247,7 @@ class Run:
 
     def train(self, progress: Progress) -> None:
         """Train to the end, from the checkpoint if there is one."""
-        with self.checkpoint.locked() if self.checkpoint is not None and self.processes.first else nullcontext():
+        with locked(self.checkpoint.folder) if self.checkpoint and self.processes.first else nullcontext():
             if self.checkpoint is not None:
                 self._resume(self.checkpoint)
             while not self.finished:
@@ -260,7 +269,7 @@ class Run:
                     self.captured.run(phase, self.step_number)
                 else:
                     self.step(phase, [batches.batch(self.step_number) for batches in self.batches], self.step_number)
-            self.optimisation.after("step")
+            self._advance_schedule("step")
             self.step_number += 1
             self._save_if_due()
         self._close_epoch(phase, start)
@@ -282,10 +291,17 @@ class Run:
         for best in self.best:
             best.stop_by(self.stopping, self.history)
             self.processes.copy_first_([best.stopped])
-        self.optimisation.after("epoch")
+        self._advance_schedule("epoch")
         self.step.loss_sum.zero_()
         self._shuffle()
         self.epoch_number, self.step_number = self.epoch_number + 1, 0
+
+    def _advance_schedule(self, event: Literal["epoch", "step"], times: int = 1) -> None:
+        """Advance the schedule, if it does so after every such event."""
+        if self.schedule is not None and (event == "step") == isinstance(self.hooks.schedule, PerStep):
+            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # also in a run that is resumed
+            for _ in range(times):
+                self.schedule.step()
 
     def _score(self) -> Tensor | None:
         """Compute the scores of the epoch, (criteria, replicas); None if it has none."""
@@ -333,7 +349,7 @@ class Run:
             "orders": [batches.order for batches in self.batches],
             "rests": [batches.rest for batches in self.batches],
             "memory": self.step.memory,
-            "optimiser": self.optimisation.state(),
+            "optimiser": {str(number): state for number, state in self.optimiser.state_dict()["state"].items()},
             "random": self.random.state,
             "loss_sum": self.step.loss_sum,
         }
@@ -358,16 +374,17 @@ class Run:
         for generator, saved in zip(self.generators, state["generators"], strict=True):
             generator.set_state(saved)
         for batches, order, rest in zip(self.batches, state["orders"], state["rests"], strict=True):
-            batches.set_order(order)
+            batches.order.copy_(order)
             batches.rest = rest
         for memory, saved in zip(self.step.memory, state["memory"], strict=True):
             memory.copy_(saved)
         self.random.state = state["random"]
         if self.processes.first:  # which keeps the sum over processes
             self.step.loss_sum.copy_(state["loss_sum"])
-        self.optimisation.restore(state["optimiser"])
-        self.optimisation.after("epoch", self.epoch_number)
-        self.optimisation.after("step", self.epoch_number * self.n_steps + self.step_number)
+        states = {int(number): saved for number, saved in state["optimiser"].items()}
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": states})
+        self._advance_schedule("epoch", self.epoch_number)
+        self._advance_schedule("step", self.epoch_number * self.n_steps + self.step_number)
         logger.info("resuming at epoch %d, step %d, from %s", self.epoch_number + 1, self.step_number, checkpoint.file)
 
     @cached_property

@@ -6,8 +6,6 @@ of groups in each part, and the sum over processes is the gradient of the whole 
 would be wrong; Lightning Fabric only starts and connects processes.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Several models of one architecture, trained at once: replicas are a dimension, not a loop."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

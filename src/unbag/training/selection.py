@@ -1,11 +1,9 @@
 """Which epoch of a replica is the best, by a score, and when it stops."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -85,7 +83,7 @@ class Best:
     stopped: Tensor
 
     @classmethod
-    def before_training(cls, replicas: Replicas, device: torch.device) -> Best:
+    def before_training(cls, replicas: Replicas, device: torch.device) -> Self:
         """Return the state before the first epoch."""
         score = torch.full((replicas.n,), float("-inf"), dtype=torch.float64, device=device)
         epoch = torch.full((replicas.n,), -1, dtype=torch.int64, device=device)

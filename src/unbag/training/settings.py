@@ -1,7 +1,5 @@
 """The settings of a training run, its optimiser, and the schedule of its learning rate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -137,55 +135,12 @@ class PerStep:
         return self.make(optimiser)
 
 
-class Optimisation:
-    """An optimiser of parameters, by default Adam, with an optional schedule."""
-
-    def __init__(
-        self,
-        parameters: list[Tensor],
-        settings: Settings,
-        make_optimiser: MakeOptimiser | None,
-        make_schedule: MakeSchedule | None,
-    ) -> None:
-        for name, function in (("optimiser", make_optimiser), ("schedule", make_schedule)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function, which returns a new object, or None; got {function!r}")
-        if make_optimiser is None:
-            rate, decay, on_gpu = settings.learning_rate, settings.weight_decay, parameters[0].is_cuda
-            self.optimiser: Optimizer = Adam(parameters, rate, weight_decay=decay, capturable=on_gpu, fused=True)
-        else:
-            self.optimiser = _check_optimiser(make_optimiser(parameters), parameters)
-        self._every = "step" if isinstance(make_schedule, PerStep) else "epoch"
-        self.schedule = None if make_schedule is None else _check_schedule(make_schedule(self.optimiser))
-
-    def can_be_captured(self) -> bool:
-        """Return whether a captured step has the same effect as a plain step."""
-        # The state of Adam starts with zeros, as it must. A graph would not see a schedule change the optimiser.
-        capturable = all(group.get("capturable") for group in self.optimiser.param_groups)
-        return isinstance(self.optimiser, Adam) and capturable and self.schedule is None
-
-    def after(self, event: Literal["epoch", "step"], times: int = 1) -> None:
-        """Advance the schedule, if it does so after every such event."""
-        if self.schedule is not None and event == self._every:
-            self.optimiser._opt_called = True  # type: ignore[attr-defined]  # also in a run that is resumed
-            for _ in range(times):
-                self.schedule.step()
-
-    def state(self) -> dict[str, Any]:
-        """Return the state that the optimiser keeps of each parameter, by its number."""
-        return {str(number): state for number, state in self.optimiser.state_dict()["state"].items()}
-
-    def restore(self, states: dict[str, Any]) -> None:
-        """Set what :meth:`state` has returned."""
-        numbered = {int(number): state for number, state in states.items()}
-        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": numbered})
-
-    def tensors(self) -> list[Tensor]:
-        """Return the tensors that a step changes; there are none before the first step."""
-        return [v for state in self.optimiser.state.values() for v in state.values() if isinstance(v, Tensor)]
-
-
-def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:
+def make_optimiser(make: MakeOptimiser | None, parameters: list[Tensor], settings: Settings) -> Optimizer:
+    """Return the optimiser of parameters, by default Adam."""
+    if make is None:
+        rate, decay, on_gpu = settings.learning_rate, settings.weight_decay, parameters[0].is_cuda
+        return Adam(parameters, rate, weight_decay=decay, capturable=on_gpu, fused=True)
+    optimiser: Any = _call("optimiser", make, parameters)
     if not isinstance(optimiser, Optimizer):
         raise TypeError(f"optimiser must return a torch.optim.Optimizer, got {describe(optimiser)}")
     known = {id(parameter) for parameter in parameters}
@@ -197,10 +152,20 @@ def _check_optimiser(optimiser: Any, parameters: list[Tensor]) -> Optimizer:
     return optimiser
 
 
-def _check_schedule(schedule: Any) -> LRScheduler:
+def make_schedule(make: MakeSchedule | None, optimiser: Optimizer) -> LRScheduler | None:
+    """Return the schedule of an optimiser, if there is one."""
+    if make is None:
+        return None
+    schedule: Any = _call("schedule", make, optimiser)
     if not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau):
         raise TypeError(
             "schedule must return a torch.optim.lr_scheduler.LRScheduler that follows from the number of steps, got "
             f"{type(schedule).__name__}"
         )
     return schedule
+
+
+def _call(name: str, make: Any, argument: Any) -> Any:
+    if not callable(make):
+        raise TypeError(f"{name} must be a function, which returns a new object, or None; got {make!r}")
+    return make(argument)

@@ -5,8 +5,6 @@ outputs. A step with many rows therefore computes outputs first and keeps nothin
 backward part by part. The gradient is the same up to rounding, and memory is that of one part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
