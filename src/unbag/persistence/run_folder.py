@@ -142,8 +142,8 @@ class Run:
             if content.pop("sha256") == compute_digest(content):
                 Record.model_validate(content)
                 return content
-        except (KeyError, ValueError):
-            pass
+        except (KeyError, ValueError) as error:
+            reason += f" ({str(error).splitlines()[0]})"
         raise RunError(f"{self.head}: {reason}; repeat the run with unbag fit in another folder")
 
     def read_finished(self) -> dict[str, Any]:
