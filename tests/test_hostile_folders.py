@@ -150,7 +150,9 @@ def test_records_of_runs(tmp_path, change):
     if change == {}:
         assert run_folder.Run(tmp_path).read() == content
     else:
-        with pytest.raises(run_folder.RunError, match=r"run\.json: the file was altered after it was written, is damaged, or is no run"):
+        with pytest.raises(
+            run_folder.RunError, match=r"run\.json: the file was altered after it was written, is damaged, or is no run"
+        ):
             run_folder.Run(tmp_path).read()
 
 

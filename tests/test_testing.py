@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -100,10 +99,6 @@ def change_evidence(change: Callable[..., tuple[Tensor, Tensor]]) -> Callable[[]
 
 
 takes_negatives_for_impossible = change_inference(lambda total, post, x, groups, z: (total.masked_fill(~z, -INF), post))
-returns_the_joint = change_inference(
-    lambda total, post, x, groups, z: (total, post * groups.expand(total.exp())[:, None])
-)
-halves_the_likelihood = change_inference(lambda total, post, x, groups, z: (total - math.log(2), post))
 swaps_the_outcomes = change_inference(lambda total, post, x, groups, z: ((-total.expm1()).log(), post))
 keeps_the_prior = change_inference(lambda total, post, x, groups, z: (total, x.exp()))
 multiplies_probabilities = change_inference(
@@ -120,21 +115,6 @@ class RefusesPositives(MultipleInstance):
         if bool(torch.as_tensor(z).all()):
             raise ValueError("there must be a negative bag")
         return super().check(z, groups, n_classes)
-
-
-class CountsWithPriors(Enumerated):
-    def infer_one(self, log_probs: Tensor, z: Any) -> tuple[float, Tensor]:
-        return super().infer_one(log_probs, z)[0], log_probs.exp()
-
-
-class BlamesTheFirst(MultipleInstance):
-    """Give a positive bag the probabilities that a member is the first positive one."""
-
-    def infer(self, log_probs: Tensor, groups: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        log_likelihood, posterior = super().infer(log_probs, groups, z)
-        before = torch.cat([part.cumsum(0) - part for part in log_probs[:, 0].split(groups.sizes.tolist())])
-        first = (log_probs[:, 1] + before - groups.expand(log_likelihood)).exp()
-        return log_likelihood, torch.where(groups.expand(z)[:, None], torch.stack([1 - first, first], 1), posterior)
 
 
 class _IgnoreIncoming(torch.autograd.Function):
@@ -218,10 +198,6 @@ class ExpectsTheOpposite(MultipleInstance):
 WRONG: list[tuple[str, Callable[[], Aggregate], str]] = [
     ("observations", RefusesPositives, "raised ValueError: there must be a negative bag"),
     ("observations", takes_negatives_for_impossible, r"\(1 members, z = 0\): expected a finite .*, got -inf"),
-    ("rows_sum_to_one", returns_the_joint, "sum of the posterior of .*: expected 1.0, got 0"),
-    ("counts", lambda: CountsWithPriors(counts(2)), r"z = \[0, 1\]\): expected \[0.0, 1.0\], got \[0"),
-    ("member_order", BlamesTheFirst, r"posterior of members in the order \[1, 0\]"),
-    ("outcomes_sum_to_one", halves_the_likelihood, "outcomes of group 0 .*: expected 1.0, got 0.5"),
     ("likelihood", swaps_the_outcomes, r"log-likelihood of group 0 \(1 members, z = 0\): expected -"),
     ("posterior", keeps_the_prior, r"posterior of group 0 \(1 members, z = 0\): expected \[1.0, 0.0\], got \[0"),
     ("gradient", detaches, "the log-likelihood must have a gradient"),

@@ -1,7 +1,4 @@
-"""Additive noise of published counts: log-densities, variances, and seeded samples.
-
-Each kind of noise is a class with one parameter, ``scale``, a number or an array with one entry per published value.
-"""
+"""Additive noise of published counts: log-densities, variances, and seeded samples."""
 
 from __future__ import annotations
 
@@ -14,13 +11,7 @@ from torch import Tensor
 
 
 class Noise(ABC):
-    """One kind of noise with a scale for each value.
-
-    Parameters
-    ----------
-    scale
-        A positive number, or an array of them.
-    """
+    """One kind of noise, with a positive scale, or an array of them with one for each value."""
 
     code: ClassVar[int]
     """Identifies the kind in statements of :mod:`unbag.published`; 0 means no noise."""
@@ -35,15 +26,10 @@ class Noise(ABC):
 
     @classmethod
     def from_epsilon(cls, epsilon: Any, sensitivity: Any = None) -> Self:
-        """Return the noise of a differentially private mechanism.
+        """Return the noise of a differentially private mechanism with privacy loss ``epsilon``.
 
-        Parameters
-        ----------
-        epsilon
-            Privacy loss of the release.
-        sensitivity
-            Largest change of the released counts by one person, summed over the counts that share the epsilon: 1 if a
-            person is counted once, 2 if a person may move from one class to another.
+        The sensitivity is the largest change of the released counts by one person, summed over the counts that share
+        the epsilon: 1 if a person is counted once, 2 if a person may move from one class to another.
 
         Examples
         --------
@@ -79,13 +65,7 @@ class Noise(ABC):
 
 
 class Laplace(Noise):
-    """Laplace noise of density ``exp(-|x| / scale) / (2 scale)``.
-
-    Examples
-    --------
-    >>> Laplace(2).log_prob(1.0).exp()
-    tensor(0.1516, dtype=torch.float64)
-    """
+    """Laplace noise of density ``exp(-|x| / scale) / (2 scale)``."""
 
     code, name = 1, "laplace"
 
@@ -144,13 +124,7 @@ class Gaussian(Noise):
 
 
 class Geometric(Noise):
-    """Two-sided geometric noise, the discrete Laplace distribution: ``p(x)`` proportional to ``exp(-|x| / scale)``.
-
-    Examples
-    --------
-    >>> Geometric(1.5).log_prob(torch.arange(-100, 101)).exp().sum()
-    tensor(1., dtype=torch.float64)
-    """
+    """Two-sided geometric noise, the discrete Laplace distribution: ``p(x)`` proportional to ``exp(-|x| / scale)``."""
 
     code, name, is_integral = 3, "geometric", True
 
@@ -169,13 +143,7 @@ class Geometric(Noise):
 
 
 class DiscreteGaussian(Gaussian):
-    """Normal noise on whole numbers: ``p(x)`` proportional to ``exp(-x^2 / (2 scale^2))``.
-
-    Examples
-    --------
-    >>> round(DiscreteGaussian(0.7).log_prob(torch.arange(-20, 21)).exp().sum().item(), 12)
-    1.0
-    """
+    """Normal noise on whole numbers: ``p(x)`` proportional to ``exp(-x^2 / (2 scale^2))``."""
 
     code, name, is_integral = 4, "discrete_gaussian", True
 

@@ -42,7 +42,7 @@ WHOLE = 1e-6
 class Statements(Tensor):
     """Statements with the index and the columns of their table.
 
-    Copies, ``to``, ``cpu``, ``torch.where``, arithmetic with numbers, ``torch.cat`` of groups, and the selection of
+    Copies, ``to``, ``cpu``, ``torch.where``, elementwise arithmetic, ``torch.cat`` of groups, and the selection of
     groups or classes with a slice, a list or a mask keep both. The result of any other operation is a plain tensor,
     whose rows and columns are in the order of the groups and the classes. To ignore the index, set it to None.
     """
@@ -57,19 +57,16 @@ class Statements(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Apply a function to plain tensors, and label its result if the function keeps rows and columns."""
-        labelled = [arg for arg in args if isinstance(arg, Statements)]
+        tables = [arg for arg in args if isinstance(arg, Statements)]
         with torch._C.DisableTorchFunctionSubclass():
             plain = [arg.as_subclass(Tensor) if isinstance(arg, Statements) else arg for arg in args]
             result = func(*plain, **(kwargs or {}))
-        if func in _KEEP_NAMES:
-            return _label(result, *labelled)
+        if func.__name__.strip("_") in _COPIES + _ARITHMETIC and all(result.shape == table.shape for table in tables):
+            return _label(result, *tables)
         if func is Tensor.__getitem__:
             return _label_selection(result, args[0], args[1])
         if func in (torch.cat, torch.concat, torch.concatenate):
             return _label_joined(result, *args, **(kwargs or {}))
-        numbers = [arg for arg in args if not isinstance(arg, Statements) and np.ndim(arg) == 0]
-        if func.__name__.strip("_") in _ARITHMETIC and len(labelled) == 1 and len(numbers) == len(args) - 1:
-            return _label(result, *labelled)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -77,8 +74,8 @@ class Statements(Tensor):
         return with_names, (self.as_subclass(Tensor), self.index, self.columns)
 
 
-_KEEP_NAMES = (torch.where, Tensor.clone, Tensor.to, Tensor.cpu, Tensor.double, Tensor.__deepcopy__)
-_ARITHMETIC = ("add", "radd", "sub", "mul", "rmul", "div", "truediv")
+_COPIES = ["where", "clone", "to", "cpu", "double", "deepcopy"]
+_ARITHMETIC = ["add", "radd", "sub", "mul", "rmul", "div", "truediv"]
 
 
 def _label_selection(result: Tensor, z: Statements, key: Any) -> Tensor:
@@ -89,19 +86,18 @@ def _label_selection(result: Tensor, z: Statements, key: Any) -> Tensor:
     if not all(np.ndim(part) < 2 and isinstance(part, slice | list | np.ndarray | Tensor) for part in keys):
         return result
     rows, columns = [*keys, slice(None)][:2]
-    names = z.columns if _is_whole(columns) or split_columns(z)[1] is not None else None
+    all_columns = isinstance(columns, slice) and columns == slice(None)
+    # Columns without names are numbered; the numbers of some of them would be read as names.
+    names = z.columns if all_columns or split_columns(z)[1] is not None else None
     return with_names(result, _take(z.index, rows), _take(names, columns))
-
-
-def _is_whole(key: Any) -> bool:
-    return isinstance(key, slice) and key == slice(None)
 
 
 def _take(labels: Any, key: Any) -> Any:
     """Return the labels that a slice, a list or a mask selects."""
-    if labels is None or isinstance(key, slice):
-        return labels if labels is None or _is_whole(key) else labels[key]
-    places = np.arange(len(labels))[key.cpu().numpy() if isinstance(key, Tensor) else np.asarray(key)]
+    if labels is None:
+        return None
+    key = key.cpu().numpy() if isinstance(key, Tensor) else key if isinstance(key, slice) else np.asarray(key)
+    places = np.arange(len(labels))[key]
     return labels[places] if hasattr(labels, "tolist") else [labels[place] for place in places]
 
 
@@ -110,13 +106,10 @@ def _label_joined(result: Tensor, tables: Sequence[Tensor], dim: int = 0, **_: A
     labelled = [table for table in tables if isinstance(table, Statements)]
     if dim % result.ndim or not labelled:
         return result
-    columns = [[*table.columns] for table in labelled if table.columns is not None]
-    if any(names != columns[0] for names in columns):
-        raise ValueError(f"tables must have the same columns in the same order, got {columns[0]} and {columns[-1]}")
     indexes: list[Any] = [getattr(table, "index", None) for table in tables]
     has_labels = all(index is not None for index in indexes) and not all(map(has_default_index, labelled))
     index = indexes[0].append(indexes[1:]) if has_labels else None
-    return with_names(result, index, next((table.columns for table in labelled if table.columns is not None), None))
+    return with_names(result, index, _common("columns", [table.columns for table in labelled]))
 
 
 def _label(z: Tensor, *tables: Any) -> Tensor:
@@ -124,14 +117,17 @@ def _label(z: Tensor, *tables: Any) -> Tensor:
     tables = tuple(table for table in tables if columns_of(table) is not None or isinstance(table, Statements))
     if not tables:
         return z
-    found: dict[str, Any] = {}
-    for names, read in (("index", lambda table: getattr(table, "index", None)), ("columns", columns_of)):
-        given = [values for table in tables if (values := read(table)) is not None]
-        found[names] = given[0] if given else None
-        labels = [[*values] for values in given]
-        if any(values != labels[0] for values in labels):
-            raise ValueError(f"tables must have the same {names} in the same order, got {labels[0]} and {labels[-1]}")
-    return with_names(z, **found)
+    index = _common("index", [getattr(table, "index", None) for table in tables])
+    return with_names(z, index, _common("columns", [columns_of(table) for table in tables]))
+
+
+def _common(what: str, labels: Sequence[Any]) -> Any:
+    """Return the first labels of tables, all of which must be equal, or None."""
+    found = [values for values in labels if values is not None]
+    for values in found:
+        if [*values] != [*found[0]]:
+            raise ValueError(f"tables must have the same {what} in the same order, got {[*found[0]]} and {[*values]}")
+    return found[0] if found else None
 
 
 def with_names(z: Tensor, index: Any, columns: Any) -> Tensor:
@@ -190,10 +186,10 @@ def rounded(values: Any, to: float) -> Tensor:
 
 
 def rounded_share(shares: Any, sizes: Any, to: float) -> Tensor:
-    """State counts by rounded shares of a group, for example to 0.001, a tenth of a percent.
+    """State counts by shares of a group that were rounded, for example to 0.001, a tenth of a percent.
 
-    ``sizes`` is broadcast against ``shares``; for (groups, classes) it has shape (groups, 1). If both are tables of
-    pandas, they are matched by index, and by columns if ``sizes`` has several.
+    ``sizes`` is broadcast against ``shares``: (groups, 1) against (groups, classes). Two tables of pandas are matched
+    by index, and by columns if ``sizes`` has several.
     """
     if not to > 0:
         raise ValueError(f"to must be a positive number, got {to!r}")
@@ -227,15 +223,9 @@ def noisy(values: Any, noise: Noise) -> Tensor:
 def with_missing(z: Tensor, members: Any, shares: Any) -> Tensor:
     """Add members that were counted but have no row, whose classes have known shares.
 
-    Parameters
-    ----------
-    z
-        Statements about the counts of all members, (groups, classes, 6).
-    members
-        Number of members without a row, (groups,). A pandas column is matched to the index of ``z``, if it has one.
-    shares
-        Probability of each class among them, (classes,) or (groups, classes). A dict, a pandas column or a table is
-        matched to the columns of ``z`` by name.
+    The number of ``members`` without a row, (groups,), is matched to the index of the statements ``z``, (groups,
+    classes, 6), if it is a pandas column. The ``shares`` are the probability of each class among them, (classes,) or
+    (groups, classes); a dict, a pandas column or a table is matched to the columns of ``z`` by name.
     """
     members, shares = _numbers(align(members, index_of(z), len(z), "members")), _match_shares(shares, z)
     _raise_if((members < 0) | (members != members.round()), "members must be whole numbers, 0 or more", members)

@@ -22,7 +22,7 @@ KINDS = [
 @pytest.mark.parametrize("rate", [0.0, 0.2, (0.05, 0.4)])
 @pytest.mark.parametrize(("kind", "n_classes", "sizes"), KINDS)
 def test_it_passes_the_checks_of_every_aggregate(kind, n_classes, sizes, rate):
-    checks = ["observations", "outcomes_sum_to_one", "likelihood", "posterior", "gradient", "extremes", "impossible"]
+    checks = ["observations", "likelihood", "posterior", "gradient", "extremes", "impossible"]
     check_aggregate(Noisy(kind, rate), n_classes=n_classes, sizes=sizes, checks=[*checks, "expectation"])
 
 

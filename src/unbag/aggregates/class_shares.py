@@ -80,19 +80,10 @@ class ClassShares(NamedTuple):
         return bool((s[order].diff() > spread[order][1:] + spread[order][:-1]).all())
 
     def as_observations(self, n_rows: int, n_groups: int, seed: int) -> Observations:
-        """Divide rows at random into groups with uncertain counts.
+        """Divide rows at random into groups, whose counts have the mean ``m p`` and the variance ``m p (1 - p)``.
 
-        The counts of m random rows have the mean ``m p`` and the variance ``m p (1 - p)``.
-
-        Parameters
-        ----------
-        n_rows
-            Number of rows.
-        n_groups
-            Number of groups of the largest other set. Rows are divided repeatedly, until every training step has a
-            group.
-        seed
-            Seed of the division.
+        Rows are divided repeatedly, until every training step has a group; ``n_groups`` is the number of groups of the
+        largest other set.
         """
         random = torch.Generator().manual_seed(seed)
         n_parts = max(1, round(n_rows / SIZE))
@@ -112,15 +103,7 @@ def count_shares(value: Any) -> int | None:
 
 
 def read_class_shares(value: Any, classes: np.ndarray) -> ClassShares:
-    """Validate known shares: a sequence in the order of the classes or a dict by class, or a pair with an error.
-
-    Examples
-    --------
-    >>> read_class_shares({"ill": 0.1, "well": 0.9}, np.array(["ill", "well"])).shares.tolist()
-    [0.1, 0.9]
-    >>> read_class_shares(([0.1, 0.9], 0.02), np.array(["ill", "well"])).error
-    0.02
-    """
+    """Validate known shares: a sequence in the order of the classes or a dict by class, or a pair with an error."""
     values, error = _split(value)
     names = [str(name) for name in classes.tolist()]
     if (index := index_of(values)) is not None and not has_default_index(values):

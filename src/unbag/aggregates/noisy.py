@@ -130,9 +130,7 @@ class Noisy(Aggregate):
 
         A model that was trained on the same answers fits some of the errors, which makes the estimate too low.
         """
-        self.check_sizes(groups)
-        log_probs = logits.detach().double().log_softmax(-1)[groups.members]
-        return self.most_likely_rate(log_probs, groups.segments, self.check(z, groups, logits.shape[1]))
+        return self.most_likely_rate(*self._checked(logits, groups, z))
 
     def most_likely_rate(
         self, log_probs: Tensor, segments: Segments, z: Tensor, weights: Tensor | None = None
@@ -153,10 +151,14 @@ class Noisy(Aggregate):
 
     def chance_of_error(self, logits: Tensor, groups: Groups, z: Any) -> Tensor:
         """Return the posterior probability that each answer is wrong, shape ``(groups,)``."""
+        wrong, right = self._by_answer(*self._checked(logits, groups, z))
+        return (wrong - torch.logaddexp(wrong, right)).exp()
+
+    def _checked(self, logits: Tensor, groups: Groups, z: Any) -> tuple[Tensor, Segments, Tensor]:
+        """Return the arguments of :meth:`infer`."""
         self.check_sizes(groups)
         log_probs = logits.detach().double().log_softmax(-1)[groups.members]
-        wrong, right = self._by_answer(log_probs, groups.segments, self.check(z, groups, logits.shape[1]))
-        return (wrong - torch.logaddexp(wrong, right)).exp()
+        return log_probs, groups.segments, self.check(z, groups, logits.shape[1])
 
     def _by_answer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return log p(z, truth | x) for a wrong and for a right answer."""

@@ -27,14 +27,8 @@ class Observations:
 
     Parameters
     ----------
-    aggregate
-        Kind of the observations.
-    groups
-        Rows of each group.
-    z
-        Observation of each group.
-    n_classes
-        Number of classes.
+    aggregate, groups, z, n_classes
+        Kind of the observations, rows of each group, observation of each group, and number of classes.
     weight
         Weight of the mean over the groups of a step, relative to other sets. A set with fewer groups than an epoch has
         steps takes part in only as many steps; a larger weight compensates for that.
@@ -127,8 +121,7 @@ class Observations:
     def with_weights(self, group_weights: Any) -> Observations:
         """Return the observations with new weights of groups, or None."""
         copy = self.with_groups(self.groups)
-        weights = None if group_weights is None else self._read_weights(group_weights)
-        copy.__dict__["group_weights"] = weights
+        copy.__dict__["group_weights"] = None if group_weights is None else self._read_weights(group_weights)
         return copy
 
     def _unchecked(self, groups: Groups, change: Callable[[Tensor], Tensor]) -> Observations:
@@ -152,14 +145,13 @@ class Observations:
         if not 0 < share < 1:
             raise ValueError(f"share must be a number between 0 and 1, got {share!r}")
         positive = self.weights.nonzero().flatten()
-        n = len(positive)
-        held_out = round(share * n)
-        if not 0 < held_out < n:
+        n, n_held_out = len(positive), round(share * len(positive))
+        if not 0 < n_held_out < n:
             raise ValueError(
                 f"a share of {share} of {n} groups leaves one side empty; use more groups or another share"
             )
         order = positive[torch.randperm(n, generator=generator).to(self.groups.device)]
-        return order[held_out:].sort().values, order[:held_out].sort().values
+        return order[n_held_out:].sort().values, order[:n_held_out].sort().values
 
 
 def check_sets(sets: Sequence[Sequence[Observations]], X: Rows, n_replicas: int) -> None:

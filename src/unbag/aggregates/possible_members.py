@@ -32,10 +32,8 @@ class PossibleMembers(Aggregate):
     ----------
     method, max_states
         As in :class:`PublishedCounts`.
-    chance
-        Probability with which :meth:`observe` counts each member.
-    seed
-        Seed of :meth:`observe`.
+    chance, seed
+        Probability with which :meth:`observe` counts each member, and the seed.
 
     Examples
     --------
@@ -63,16 +61,10 @@ class PossibleMembers(Aggregate):
         self.method, self.max_states, self.chance, self.seed = method, max_states, chance, seed
 
     def with_chances(self, z: Any, groups: Groups, chances: Any) -> Tensor:
-        """Return observations from counts, or statements about them, and the probability of each membership.
+        """Return observations from counts or statements about them, ``(groups, classes[, 6])``.
 
-        Parameters
-        ----------
-        z
-            Counts, shape ``(groups, classes)``, or statements, shape ``(groups, classes, 6)``.
-        groups
-            Possible members of each group.
-        chances
-            Probability that each was counted in its group, in the order of ``groups.members``.
+        ``chances`` are the probabilities that possible members were counted in their group, in the order of
+        ``groups.members``.
         """
         z, columns = read_with_columns(z, groups)
         stated = exact(z) if z.ndim == 2 else z

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from unbag.aggregates.base import Aggregate
@@ -45,13 +46,7 @@ def register_aggregate(kind: K) -> K:
 
 
 def describe_aggregate(aggregate: Any) -> dict[str, Any] | None:
-    """Return the kind and the arguments of an aggregate as plain values; None if its kind is not registered.
-
-    Examples
-    --------
-    >>> describe_aggregate(OrdinalRank(">"))
-    {'kind': 'ordinal_rank', 'arguments': {'relation': '>'}}
-    """
+    """Return the kind and the arguments of an aggregate as plain values; None if its kind is not registered."""
     if not isinstance(aggregate, Aggregate) or _saved_kinds().get(type(aggregate).name) is not type(aggregate):
         return None
     arguments = {name: getattr(aggregate, name) for name in parameters(type(aggregate))}
@@ -67,13 +62,7 @@ def is_registered(kind: str) -> bool:
 
 
 def restore_aggregate(kind: str, /, **arguments: Any) -> Aggregate:
-    """Create an aggregate from the result of :func:`describe_aggregate`; only registered kinds are created.
-
-    Examples
-    --------
-    >>> restore_aggregate("ordinal_rank", relation=">")
-    OrdinalRank(relation='>')
-    """
+    """Create an aggregate from the result of :func:`describe_aggregate`; only registered kinds are created."""
     try:
         return _saved_kinds()[kind](**arguments)
     except (TypeError, ValueError, OverflowError) as error:
@@ -98,13 +87,7 @@ def needs_arguments(kind: type[Aggregate]) -> bool:
 
 
 def find_aggregate(aggregate: Any) -> Aggregate:
-    """Return an aggregate, or create it from its name.
-
-    Examples
-    --------
-    >>> find_aggregate("ordinal_rank")
-    OrdinalRank(relation='<')
-    """
+    """Return an aggregate, or create it from its name."""
     if isinstance(aggregate, Aggregate):
         return aggregate
     names = [name for name, kind in AGGREGATES.items() if not needs_arguments(kind)]
@@ -129,13 +112,7 @@ def is_built_in(text: str) -> bool:
 
 
 def find_kind(text: str) -> type[Aggregate]:
-    """Return the class of an aggregate; modules are imported, also from the current folder.
-
-    Examples
-    --------
-    >>> find_kind("at_least(2, label=1)").__name__
-    'AtLeast'
-    """
+    """Return the class of an aggregate; modules are imported, also from the current folder."""
     if is_built_in(text):
         return AGGREGATES[text.partition("(")[0].strip()]
     match = _PATTERN.fullmatch(text)
@@ -153,16 +130,9 @@ def find_kind(text: str) -> type[Aggregate]:
 
 
 def make_aggregate(text: str, classes: Sequence[str], **options: Any) -> Aggregate:
-    """Create an aggregate from its text, with arguments that are numbers, names of classes or other words.
+    """Create an aggregate from its text, with arguments that are numbers, the name of a class as ``label``, or words.
 
-    Parameters
-    ----------
-    text
-        A name, and arguments in parentheses, as in ``at_least(2, label=ill)``.
-    classes
-        Names of the classes; the argument ``label`` is one of them.
-    options
-        Arguments from other options, for kinds that have such a parameter.
+    Options are further arguments, for kinds that have such a parameter.
 
     Examples
     --------
@@ -193,8 +163,6 @@ def make_aggregate(text: str, classes: Sequence[str], **options: Any) -> Aggrega
 
 def _plain(word: str) -> int | float | str:
     for number in (int, float):
-        try:
+        with suppress(ValueError):
             return number(word)
-        except ValueError:
-            pass
     return word
