@@ -16,8 +16,6 @@ from oracles import at_least, count_of, enumerate_groups, majority
 
 import unbag
 from unbag import AtLeast, CountOf, FromFold, FromFunction, Groups, Majority
-from unbag._kernels import lattice
-from unbag._kernels.segments import Segments
 
 FOLDS: dict[str, tuple[FromFold, Any]] = {
     "count of": (CountOf(1), count_of(1)),
@@ -133,14 +131,6 @@ def test_classes_that_act_alike_are_one_move() -> None:
 def test_levels_that_repeat_share_their_table() -> None:
     explored, _ = AtLeast(2, 1)._reachable_states(2).make_lattice(1000, torch.device("cpu"))
     assert len({id(table) for table in explored.moves}) <= 4
-
-
-def test_steps_read_every_member_once() -> None:
-    segments = Segments.from_sizes([2, 5, 1, 5])
-    steps = lattice.Steps.from_segments(segments)
-    assert sorted(steps.reading.tolist()) == list(range(13))
-    assert steps.active == [4, 3, 2, 2, 2]
-    assert segments.sizes[steps.order].tolist() == [5, 5, 2, 1]
 
 
 def test_function_says_how_many_vectors_it_would_try() -> None:

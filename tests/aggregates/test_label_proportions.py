@@ -19,6 +19,7 @@ from torch import Tensor
 import unbag
 from unbag import Groups, LabelProportions
 from unbag._kernels import count_transform, poisson_binomial
+from unbag._kernels.count_states import weigh_exactly
 from unbag._kernels.logspace import A_FEW
 from unbag._kernels.tilts import find_tilt, tilted_probs
 from unbag.aggregates import label_proportions
@@ -86,11 +87,11 @@ def test_two_classes_that_occur_among_many_are_exact() -> None:
     z = torch.tensor([[0, 200, 0, 100, 0, 0], [0, 0, 0, 0, 0, 40]])
     assert LabelProportions().plan(groups, z).methods == ["two_classes", "two_classes"]
     found = LabelProportions().evidence(logits, groups, z)
-    expected = label_proportions.infer_counts(
+    expected = label_proportions.infer_weighted_states(
         logits.log_softmax(-1),
         groups.segments,
         torch.tensor([[1, 3], [5, 0]]),
-        torch.tensor([[200, 100], [40, 0]]),
+        weigh_exactly(torch.tensor([[200, 100], [40, 0]])),
         (200, 100),
     )
     close(found, expected, 1e-9)
@@ -293,7 +294,9 @@ def test_two_classes_of_unequal_groups_agree_with_count_states(sizes: list[int],
     logits, groups, z = problem(sizes, 2, scale, seed)
     log_probs = logits.log_softmax(-1)
     columns = torch.tensor([[0, 1]]).expand(len(z), -1)
-    expected = label_proportions.infer_counts(log_probs, groups.segments, columns, z, tuple(z.amax(0).tolist()))
+    expected = label_proportions.infer_weighted_states(
+        log_probs, groups.segments, columns, weigh_exactly(z), tuple(z.amax(0).tolist())
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(poisson_binomial, "CHUNK", 2 ** (seed % 12))
         found = LabelProportions().evidence(logits, groups, z)

@@ -14,14 +14,14 @@ from unbag import Groups, LabelProportions
 from unbag._kernels import boxes as costs
 from unbag._kernels import count_transform
 from unbag._kernels.boxes import boxes
-from unbag._kernels.count_states import infer_counts
+from unbag._kernels.count_states import infer_weighted_states, weigh_exactly
 from unbag._kernels.segments import Segments
 
 
 def by_states(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     """Walk through the count vectors, which neither tilts nor transforms."""
     columns = torch.arange(z.shape[1]).expand(len(z), -1)
-    return infer_counts(log_probs, segments, columns, z, tuple(z.amax(0).tolist()))
+    return infer_weighted_states(log_probs, segments, columns, weigh_exactly(z), tuple(z.amax(0).tolist()))
 
 
 @st.composite

@@ -79,13 +79,6 @@ def can_be_assigned(scores: Tensor, weights: Tensor | None, z: Tensor) -> Tensor
     """Return whether the members of each group can be assigned to possible classes with counts z.
 
     Scores, (groups, classes, members), are ``-inf`` where a member cannot be of a class.
-
-    Examples
-    --------
-    >>> never = float("-inf")
-    >>> scores = torch.tensor([[[0.0, 0.0, never], [never, 0.0, 0.0]]])  # the first and the last have no choice
-    >>> can_be_assigned(scores, None, torch.tensor([[2, 1]])), can_be_assigned(scores, None, torch.tensor([[3, 0]]))
-    (tensor([True]), tensor([False]))
     """
     feasible = torch.ones(len(z), dtype=torch.bool, device=z.device)
     excluded = (scores.amin(2) == float("-inf")) & (z > 0)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unbag._kernels.blocks import infer_in_blocks
 from unbag._kernels.boxes import boxes
-from unbag._kernels.count_states import infer_counts
+from unbag._kernels.count_states import infer_weighted_states, weigh_exactly
 from unbag._kernels.segments import Segments
 from unbag._kernels.tilts import find_tilt
 
@@ -75,7 +75,8 @@ def _infer_by_states(
     members = scores.transpose(1, 2)  # (groups, members, classes)
     real = torch.ones_like(members[:, :, 0], dtype=torch.bool) if weights is None else weights > 0
     columns = torch.arange(len(largest), device=z.device).expand(len(z), -1)
-    log_total, flat = infer_counts(members[real], Segments.from_sizes(real.sum(1)), columns, z.long(), largest)
+    segments, log_weights = Segments.from_sizes(real.sum(1)), weigh_exactly(z.long())
+    log_total, flat = infer_weighted_states(members[real], segments, columns, log_weights, largest)
     posterior = torch.zeros_like(members)
     posterior[real] = flat
     return log_total, posterior.transpose(1, 2)

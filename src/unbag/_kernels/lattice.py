@@ -41,28 +41,6 @@ class Lattice:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
-    """Memberships in the order of reading: all first members, then all second members, and so on."""
-
-    order: Tensor  # (groups,), larger groups first
-    reading: Tensor  # (memberships,), in the order of reading
-    active: list[int]  # the number of groups with a member to read at each step
-
-    @classmethod
-    def from_segments(cls, segments: Segments) -> Steps:
-        """Sort groups and memberships."""
-        if (size := segments.uniform_size) is not None:
-            order = torch.arange(len(segments), device=segments.device)
-            reading = torch.arange(segments.total, device=segments.device).view(-1, size).t().flatten()
-            return cls(order, reading, [len(segments)] * size)
-        order = segments.sizes.argsort(descending=True, stable=True)
-        rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        position = torch.arange(segments.total, device=segments.device) - segments.expand(segments.offsets[:-1])
-        reading = (position * len(segments) + segments.expand(rank)).argsort()
-        return cls(order, reading, torch.bincount(position).tolist())
-
-
-@dataclass(frozen=True, eq=False)
 class Accept:
     """Final states of groups: those whose outcome is the observed one."""
 
@@ -91,15 +69,20 @@ def forward_backward(
     log_weights = log_weights.double()
     per_group = lattice.bytes_per_group(segments.max_size)
     if len(segments) > 1 and per_group * len(segments) > CHUNK_BYTES:
-        return _in_chunks(log_weights, segments, lattice, accept, max(1, CHUNK_BYTES // per_group))
+        results = []
+        for which in torch.arange(len(segments), device=segments.device).split(max(1, CHUNK_BYTES // per_group)):
+            entries, selected = segments.take(which)
+            results.append(forward_backward(log_weights[entries], selected, lattice, accept.take(which)))
+        totals, of_moves = zip(*results, strict=True)
+        return torch.cat(totals), torch.cat(of_moves)
     log_scale, weights = normalise(log_weights)
     scale = segments.sum(log_scale)
-    total, shares = _sum_product(weights.nan_to_num(0.0), Walk(Steps.from_segments(segments), lattice, accept))
+    total, shares = _sum_product(weights.nan_to_num(0.0), Walk.create(segments, lattice, accept))
     log_total = total.log() + scale
     if bool((lost := (total < safe_total(total.dtype)) & (scale > float("-inf"))).any()):
         # Log space has no underflow, at several times the cost.
         groups, rows = lost.nonzero().flatten(), segments.expand(lost)
-        walk = Walk(Steps.from_segments(Segments.from_sizes(segments.sizes[groups])), lattice, accept.take(groups))
+        walk = Walk.create(Segments.from_sizes(segments.sizes[groups]), lattice, accept.take(groups))
         log_total[groups], shares[rows] = _log_sum_product(log_weights[rows], walk)
     return log_total, shares
 
@@ -108,16 +91,31 @@ def forward_backward_in_log_space(
     log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept
 ) -> tuple[Tensor, Tensor]:
     """Compute :func:`forward_backward` in log space only, for all groups at once, without device synchronisation."""
-    return _log_sum_product(log_weights.double(), Walk(Steps.from_segments(segments), lattice, accept))
+    return _log_sum_product(log_weights.double(), Walk.create(segments, lattice, accept))
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A pass of groups through a lattice."""
+    """A pass of groups through a lattice: all first members are read, then all second members, and so on."""
 
-    steps: Steps
     lattice: Lattice
     accept: Accept
+    order: Tensor  # (groups,), larger groups first
+    reading: Tensor  # (memberships,), in the order of reading
+    active: list[int]  # the number of groups with a member to read at each step
+
+    @classmethod
+    def create(cls, segments: Segments, lattice: Lattice, accept: Accept) -> Walk:
+        """Sort groups and memberships."""
+        if (size := segments.uniform_size) is not None:
+            order = torch.arange(len(segments), device=segments.device)
+            reading = torch.arange(segments.total, device=segments.device).view(-1, size).t().flatten()
+            return cls(lattice, accept, order, reading, [len(segments)] * size)
+        order = segments.sizes.argsort(descending=True, stable=True)
+        rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        position = torch.arange(segments.total, device=segments.device) - segments.expand(segments.offsets[:-1])
+        reading = (position * len(segments) + segments.expand(rank)).argsort()
+        return cls(lattice, accept, order, reading, torch.bincount(position).tolist())
 
     def forward_step(self, t: int, paths: Tensor) -> Tensor:
         """Sum paths by the state after step t: (states, moves, groups) to (states at t + 1, groups)."""
@@ -130,28 +128,27 @@ class Walk:
         ``backward`` holds the weights of the states at t + 1 for the groups that continue, (states, groups). The other
         active groups end there, with the weight ``accepted`` or ``rejected``.
         """
-        n_continued, active = backward.shape[1], self.steps.active[t]
+        n_continued, active = backward.shape[1], self.active[t]
         after = backward.new_full((self.lattice.widths[t + 1] + 1, active), rejected)
         after[:-1, :n_continued] = backward
         if n_continued < active:
-            self.accept.fill(after[:-1, n_continued:], t + 1, self.steps.order[n_continued:active], accepted)
+            self.accept.fill(after[:-1, n_continued:], t + 1, self.order[n_continued:active], accepted)
         moves = self.lattice.moves[t]
         return after.index_select(0, moves.flatten()).view(*moves.shape, active)
 
     def to_input_order(self, total: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Sort results in the order of reading by group and membership."""
-        by_group = torch.empty_like(total).scatter_(0, self.steps.order, total)
-        by_membership = torch.empty_like(taken.t()).index_copy_(0, self.steps.reading, taken.t())
+        by_group = torch.empty_like(total).scatter_(0, self.order, total)
+        by_membership = torch.empty_like(taken.t()).index_copy_(0, self.reading, taken.t())
         return by_group, by_membership
 
 
 def _sum_product(weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
-    steps = walk.steps
-    depth = len(steps.active)
-    read = weights[steps.reading].t().contiguous().split(steps.active, 1)  # a (moves, active groups) for each step
-    forward = [weights.new_ones(1, steps.active[0])]  # (states, active groups) for each level
+    depth = len(walk.active)
+    read = weights[walk.reading].t().contiguous().split(walk.active, 1)  # a (moves, active groups) for each step
+    forward = [weights.new_ones(1, walk.active[0])]  # (states, active groups) for each level
     for t in range(depth - 1):
-        forward.append(walk.forward_step(t, forward[t][:, None] * read[t])[:, : steps.active[t + 1]])
+        forward.append(walk.forward_step(t, forward[t][:, None] * read[t])[:, : walk.active[t + 1]])
     taken = []
     backward = weights.new_empty(walk.lattice.widths[depth], 0)
     for t in reversed(range(depth)):
@@ -159,15 +156,14 @@ def _sum_product(weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
         taken.append((backward_message * forward[t][:, None]).sum(0) * read[t])
         backward = (backward_message * read[t]).sum(1)
     total = backward[0]
-    shares = torch.cat(taken[::-1], 1) / torch.cat([total[:active] for active in steps.active])
+    shares = torch.cat(taken[::-1], 1) / torch.cat([total[:active] for active in walk.active])
     return walk.to_input_order(total, shares)
 
 
 def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
     """Compute backward weights in log space, then the probabilities of moves in a forward pass."""
-    steps = walk.steps
-    depth = len(steps.active)
-    read = log_weights[steps.reading].t().contiguous().split(steps.active, 1)
+    depth = len(walk.active)
+    read = log_weights[walk.reading].t().contiguous().split(walk.active, 1)
     probs = []  # of the moves from each state, (states, moves, active groups), the last level first
     backward = log_weights.new_empty(walk.lattice.widths[depth], 0)
     for t in reversed(range(depth)):
@@ -175,20 +171,9 @@ def _log_sum_product(log_weights: Tensor, walk: Walk) -> tuple[Tensor, Tensor]:
         backward, move_probs = normalise(backward_message + read[t], dim=1)
         probs.append(move_probs.nan_to_num_(0.0))
     taken = []
-    state_probs = log_weights.new_ones(1, steps.active[0])  # given the observation, (states, groups)
+    state_probs = log_weights.new_ones(1, walk.active[0])  # given the observation, (states, groups)
     for t in range(depth):
-        paths = state_probs[:, None, : steps.active[t]] * probs.pop()
+        paths = state_probs[:, None, : walk.active[t]] * probs.pop()
         taken.append(paths.sum(0))
         state_probs = walk.forward_step(t, paths)
     return walk.to_input_order(backward[0], torch.cat(taken, 1))
-
-
-def _in_chunks(
-    log_weights: Tensor, segments: Segments, lattice: Lattice, accept: Accept, chunk: int
-) -> tuple[Tensor, Tensor]:
-    results = []
-    for which in torch.arange(len(segments), device=segments.device).split(chunk):
-        entries, selected = segments.take(which)
-        results.append(forward_backward(log_weights[entries], selected, lattice, accept.take(which)))
-    totals, shares = zip(*results, strict=True)
-    return torch.cat(totals), torch.cat(shares)

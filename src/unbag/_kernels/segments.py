@@ -15,12 +15,8 @@ from torch import Tensor
 class Segments:
     """Consecutive segments of a sequence: segment ``g`` holds the entries ``offsets[g]`` to ``offsets[g + 1] - 1``.
 
-    Segments of equal size are a dense block, for which a view is several times faster than an index.
-
-    Parameters
-    ----------
-    offsets
-        Start of each segment and the end of the last, int64, shape ``(segments + 1,)``; no segment is empty.
+    Segments of equal size are a dense block, for which a view is several times faster than an index. The offsets
+    (int64) are the start of each segment and the end of the last, shape ``(segments + 1,)``; no segment is empty.
 
     Examples
     --------
@@ -102,14 +98,7 @@ class Segments:
         return self.sum((values - self.expand(shift)).exp()).log() + shift
 
     def take(self, which: Tensor) -> tuple[Tensor, Segments]:
-        """Return the entries of selected segments, and the segments over these entries.
-
-        Examples
-        --------
-        >>> entries, selected = Segments(torch.tensor([0, 1, 3, 4])).take(torch.tensor([2, 1]))
-        >>> entries.tolist(), selected.sizes.tolist()
-        ([3, 1, 2], [1, 2])
-        """
+        """Return the entries of selected segments, and the segments over these entries."""
         selected = Segments.from_sizes(self.sizes[which])
         start = torch.repeat_interleave(self.offsets[:-1][which] - selected.offsets[:-1], selected.sizes)
         return start + torch.arange(len(start), device=self.device), selected
@@ -118,11 +107,6 @@ class Segments:
         """Split into runs of consecutive segments with at most ``max_entries`` entries, or of a single segment.
 
         Yields the segments and the entries of each run as slices, and the segments over these entries.
-
-        Examples
-        --------
-        >>> [(which, run.sizes.tolist()) for which, _, run in Segments.from_sizes([1, 2, 5, 1]).runs(3)]
-        [(slice(0, 2, None), [1, 2]), (slice(2, 3, None), [5]), (slice(3, 4, None), [1])]
         """
         bounds = self.offsets.tolist()
         first = 0

@@ -31,7 +31,7 @@ WEIGHTED_TOLERANCE = 1e-3
 # Range of log-probabilities for which no temperature is needed, the ratio of a temperature to the next one, and the
 # maximum error of expected counts, as a share of the members, at temperatures above one.
 SMOOTH_SPAN, COOLING, ROUGH_TOLERANCE = 4.0, 3.0, 1e-3
-# Steps of Newton's method; of minimisation at each temperature; at the last temperature.
+# Steps of Newton's method; of minimisation, before annealing and at each temperature; at the last temperature.
 NEWTON_STEPS, FEW_STEPS, MANY_STEPS = 8, 20, 200
 
 
@@ -75,16 +75,20 @@ def find_tilt(
     start = torch.zeros_like(z) if start is None else start
     allowed = tolerance * z.sum(1)
     tilt = _newton(scores, weights, z, start, allowed)
-    if bool((lost := ~tilt.converged).any()):
+    for anneal in (False, True):
+        if not bool((lost := ~tilt.converged).any()):
+            break
         real = torch.ones_like(scores[lost, 0], dtype=torch.bool) if weights is None else weights[lost] > 0
 
-        def evaluate_counts(tilt: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return -(tilt * z[lost]).sum(1) / temperature[:, 0], z[lost], torch.zeros_like(z[lost])
+        def evaluate_counts(shift: Tensor, scale: Tensor, counts: Tensor = z[lost]) -> tuple[Tensor, Tensor, Tensor]:
+            return -(shift * counts).sum(1) / scale[:, 0], counts, torch.zeros_like(counts)
 
         members, segments = scores[lost].transpose(1, 2)[real], Segments.from_sizes(real.sum(1))
-        found = _anneal(members, segments, evaluate_counts, torch.zeros_like(z[lost]), allowed[lost])
-        tilt.shift[lost], tilt.converged[lost] = found
-        moments = _compute_moments(scores[lost], None if weights is None else weights[lost], found[0])
+        first = torch.zeros_like(z[lost]) if anneal else tilt.shift[lost]
+        tilt.shift[lost], tilt.converged[lost] = _search(
+            members, segments, evaluate_counts, first, allowed[lost], anneal=anneal
+        )
+        moments = _compute_moments(scores[lost], None if weights is None else weights[lost], tilt.shift[lost])
         for old, new in zip(tilt.moments, moments, strict=True):
             old[lost] = new
     return tilt
@@ -151,7 +155,8 @@ def find_weighted_tilt(log_probs: Tensor, segments: Segments, log_weights: Tenso
         return log_scales.sum(1), mean, shares @ counts.square() - mean.square()
 
     allowed = torch.full_like(log_weights[:, 0, 0], WEIGHTED_TOLERANCE)
-    return _anneal(log_probs, segments, evaluate_weights, torch.zeros_like(log_weights[..., 0]), allowed)[0]
+    first = torch.zeros_like(log_weights[..., 0])
+    return _search(log_probs, segments, evaluate_weights, first, allowed, anneal=True)[0]
 
 
 EvaluateCounts = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -161,10 +166,16 @@ Evaluate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 """From the same to F, the size of its terms, differences of expected counts, and the second derivatives."""
 
 
-def _anneal(
-    log_probs: Tensor, segments: Segments, evaluate_counts: EvaluateCounts, tilt: Tensor, allowed: Tensor
+def _search(
+    log_probs: Tensor,
+    segments: Segments,
+    evaluate_counts: EvaluateCounts,
+    tilt: Tensor,
+    allowed: Tensor,
+    *,
+    anneal: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Follow the tilt from a temperature at which F is smooth down to one, and return where it was found."""
+    """Minimise F, from a temperature at which it is smooth down to one, and return the tilt and where it was found."""
 
     def evaluate(tilt: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         log_sums, probs = normalise((log_probs + segments.expand(tilt)) / segments.expand(scale))
@@ -174,6 +185,8 @@ def _anneal(
         value = segments.sum(log_sums)
         return value + log_scales, value.abs() + log_scales.abs(), mean - segments.sum(probs), hessian
 
+    if not anneal:
+        return _minimise(evaluate, tilt, torch.ones_like(allowed)[:, None], allowed, FEW_STEPS)
     finite = log_probs.masked_fill(log_probs == float("-inf"), 0.0)
     scale = (segments.amax(finite.amax(1) - finite.amin(1)) / SMOOTH_SPAN).clamp_min(1.0)[:, None]
     while bool((scale > 1).any()):

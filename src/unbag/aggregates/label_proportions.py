@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from unbag._kernels.count_states import infer_counts
+from unbag._kernels.count_states import infer_weighted_states
 from unbag._kernels.count_transform import infer_counts_by_transform
 from unbag._kernels.lattice import forward_backward_in_log_space, safe_total
 from unbag._kernels.logspace import log_softmax
@@ -182,8 +182,9 @@ def _sum_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[T
 def _sum_permanents_in_log_space(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     entry = torch.repeat_interleave(z.view(-1), output_size=len(log_probs))  # group * k + class
     places = entry.remainder(z.shape[1]).view(len(z), -1)
-    ones = torch.ones_like(places)
-    return infer_counts(log_probs, segments, places, ones, (1,) * places.shape[1], infer=forward_backward_in_log_space)
+    once = log_probs.new_tensor([float("-inf"), 0.0], dtype=torch.float64).expand(*places.shape, 2)
+    largest = (1,) * places.shape[1]
+    return infer_weighted_states(log_probs, segments, places, once, largest, infer=forward_backward_in_log_space)
 
 
 @lru_cache(maxsize=4)
