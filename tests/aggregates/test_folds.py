@@ -121,18 +121,6 @@ def test_counts_that_cannot_be_are_refused(z: Any, match: str) -> None:
         CountOf(1).log_likelihood(torch.zeros(4, 2), Groups.from_sizes([2, 2]), [1j, 0j])
 
 
-def test_classes_that_act_alike_are_one_move() -> None:
-    count = FromFold(0, lambda count, label: count + (label == 3), lambda count: count)
-    explored, classes = count._reachable_states(10).make_lattice(5, torch.device("cpu"))
-    assert sorted(map(len, classes)) == [1, 9]
-    assert explored.moves[0].shape == (1, 2)
-
-
-def test_levels_that_repeat_share_their_table() -> None:
-    explored, _ = AtLeast(2, 1)._reachable_states(2).make_lattice(1000, torch.device("cpu"))
-    assert len({id(table) for table in explored.moves}) <= 4
-
-
 def test_function_says_how_many_vectors_it_would_try() -> None:
     many = FromFunction(sum)
     with pytest.raises(ValueError, match=r"group 1 of 9 members and 10 classes has 10\^9 label vectors"):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions
-from unbag._kernels import count_transform, poisson_binomial
+from unbag._kernels import poisson_binomial
 from unbag._kernels.count_states import weigh_exactly
 from unbag._kernels.logspace import A_FEW
 from unbag._kernels.tilts import find_tilt, tilted_probs
@@ -193,15 +193,6 @@ def test_extremes_are_finite(k: int, size: int, agree: bool, extreme: float, dty
     assert logits.grad.isfinite().all()
     sums = torch.stack([part.double().sum(0) for part in found.posterior.split(groups.sizes.tolist())])
     close(sums, z.double(), 1e-4)
-
-
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = [problem([20, 31, 12, 25, 40, 11], k) for k in (2, 3)]
-    whole = [LabelProportions().evidence(*p) for p in problems]
-    monkeypatch.setattr(poisson_binomial, "CHUNK", 500)
-    monkeypatch.setattr(count_transform, "CHUNK", 500)
-    for arguments, expected in zip(problems, whole, strict=True):
-        close(LabelProportions().evidence(*arguments), expected)
 
 
 def test_plan_says_what_runs() -> None:

@@ -107,16 +107,6 @@ def test_a_rate_to_learn_begins_between_zero_and_a_half(rate):
         unbag.NoisyLikelihood(PairwiseSimilarity(), rate)
 
 
-def test_it_can_be_saved(tmp_path):
-    X = torch.randn(40, 2).numpy()
-    pairs = Groups.from_tuples([[row, (row + 7) % 40] for row in range(40)])
-    aggregate = Noisy(OrdinalRank(">"), (0.1, 0.2))
-    z = aggregate.observe((torch.from_numpy(X[:, 0]) > 0).long(), pairs, 2)
-    clf = unbag.AggregateClassifier(aggregate, "linear", n_classes=2, random_state=0).fit(X, z, groups=pairs)
-    clf.save(tmp_path / "model")
-    assert repr(unbag.load(tmp_path / "model").aggregate) == repr(aggregate)
-
-
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan"), (0.1,), (0.1, 2.0)])
 def test_a_rate_is_a_probability(rate):
     with pytest.raises(ValueError, match="rate must be a number of at least 0 and less than 1"):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import unbag
 from unbag import Groups, LabelProportions, PublishedCounts, noise, published
-from unbag._kernels import count_messages, subsets
+from unbag._kernels import count_messages
 from unbag._kernels.count_paths import sum_paths
 from unbag._kernels.tilts import find_weighted_tilt
 from unbag.aggregates import published_counts
@@ -248,18 +248,6 @@ def test_plan_says_what_runs_and_exact_refuses_to_approximate() -> None:
     assert PublishedCounts().plan(groups, published.unknown(4, 2)).methods == ["two_classes"] * 4
     with pytest.raises(ValueError, match=r"does not hold for group 3: it has .* allow the approximation"):
         PublishedCounts("exact").check(z, groups, 6)
-
-
-def test_chunks_and_lost_sums_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, groups, counts = problem(5, 6, 8)
-    z = published.noisy(counts, noise.Laplace(1))
-    whole = PublishedCounts().evidence(logits, groups, z)
-    monkeypatch.setattr(subsets, "CHUNK", 3000)
-    chunked = PublishedCounts().evidence(logits, groups, z)
-    monkeypatch.setattr(published_counts, "safe_total", lambda dtype: 1e9)
-    in_states = PublishedCounts().evidence(logits, groups, z)
-    for found in (chunked, in_states):
-        close(found, whole)
 
 
 def _stated(place: int, value: float) -> Tensor:

@@ -13,7 +13,6 @@ from torch import Tensor
 from unbag import Groups, LabelProportions
 from unbag._kernels import boxes as costs
 from unbag._kernels import count_transform
-from unbag._kernels.boxes import boxes
 from unbag._kernels.count_states import infer_weighted_states, weigh_exactly
 from unbag._kernels.segments import Segments
 
@@ -85,23 +84,3 @@ def test_members_who_are_all_alike_keep_their_digits(z: list[int]) -> None:
     expected = math.lgamma(size + 1) - sum(math.lgamma(count + 1) for count in z) - size * math.log(k)
     assert float(log_total[0]) == pytest.approx(expected, abs=1e-9)
     torch.testing.assert_close(posterior, (counts.double() / size).expand(size, -1), rtol=0, atol=1e-9)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=1, max_size=30))
-def test_boxes_hold_every_group_once(rows: list[list[int]]) -> None:
-    z = torch.tensor([sorted([*row, 1]) for row in rows])
-    found = boxes(z, int(z.sum(1).max()))
-    assert torch.cat([box.which for box in found]).sort().values.tolist() == list(range(len(z)))
-    for box in found:
-        assert (z[box.which][:, -len(box.largest) :] <= torch.tensor(box.largest)).all()
-        assert (z[box.which][:, : -len(box.largest)] == 0).all()
-
-
-def test_boxes_are_few_where_groups_are_small_and_count_states_run_where_members_are_many() -> None:
-    random = torch.Generator().manual_seed(0)
-    small = torch.multinomial(torch.ones(200, 4), 12, replacement=True, generator=random)
-    z = torch.nn.functional.one_hot(small, 4).sum(1).sort(1).values
-    assert len(boxes(z, 12)) < len(z.unique(dim=0)) / 3
-    assert all(box.by_transform for box in boxes(z, 12))
-    assert not boxes(torch.tensor([[1, 150, 150]] * 20), 301)[0].by_transform

@@ -224,10 +224,6 @@ def test_models_of_replicas_may_be_made_by_one_function_each():
         alone = train(partial(with_offset, offset), X, [seen], SETTINGS, seeds=[seed])
         assert_close(model, alone.models[0])
         assert (weights_of(model)["0.shift"] == offset).all()
-
-
-def test_refuses_functions_for_another_number_of_replicas():
-    X, seen = pairs_problem()
     with pytest.raises(ValueError, match="make_model must be a function, or a list of 3, one per seed; got 2"):
         train([partial(network, 3)] * 2, X, [seen], SETTINGS, seeds=SEEDS)
 

@@ -87,12 +87,6 @@ def test_weights_that_are_nan_are_not_returned(phases):
         run(None, seeds=[4, 5], learning_rate=1e38, **phases)
 
 
-def test_without_a_score_the_last_epoch_is_returned():
-    trained = run(None)
-    assert trained.best_epoch == [4]
-    assert trained.best_score is None
-
-
 # ---------------------------------------------------------------------------------------------------- patience
 
 
@@ -117,11 +111,6 @@ def test_patience_waits_for_the_warm_up():
     trained = run(scripted(*[[1.0]] * 9), patience=2, warm_up=4, epochs=9)
     assert len(trained.history) == 6
     assert trained.best_epoch == [5]
-
-
-def test_patience_ends_a_run_without_any_score():
-    with pytest.raises(RuntimeError, match="NaN in every epoch"):
-        run(scripted([NAN], [NAN]), patience=2)  # a third epoch would find no score
 
 
 def test_no_epoch_before_the_first_that_counts_is_scored_or_chosen():

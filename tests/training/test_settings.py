@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 
-from unbag.objectives.losses import LOSSES, gce
+from unbag.objectives.losses import LOSSES
 from unbag.training import Settings
 
 L, C, R = "likelihood", "current weights", "remembered weights"
@@ -33,26 +33,19 @@ def test_phases(settings, phases):
     assert settings.remembers == (R in phases)
 
 
-def test_losses_by_name_and_as_functions():
-    assert Settings(loss="mae").loss_function is LOSSES["mae"]
-    half = partial(gce, q=0.5)
-    assert Settings(loss=half).loss_function is half
-
-
-@pytest.mark.parametrize("name", ["epochs", "warm_up", "batch_size", "remember_from", "patience"])
-@pytest.mark.parametrize("value", [-1, 1.5, True, "3", float("nan")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *product(["epochs", "warm_up", "batch_size", "remember_from", "patience"], [-1, 1.5, True, "3", float("nan")]),
+        *product(["epochs", "warm_up", "batch_size"], [None]),
+    ],
+)
 def test_whole_numbers_are_asked_for(name, value):
     least = {"warm_up": 0, "remember_from": 0}.get(name, 1)
     with pytest.raises(
         ValueError, match=re.escape(f"{name} must be a whole number of at least {least}, got {value!r}")
     ):
         Settings(**{name: value})
-
-
-@pytest.mark.parametrize("name", ["epochs", "warm_up", "batch_size"])
-def test_some_numbers_must_be_given(name):
-    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least [01], got None"):
-        Settings(**{name: None})
 
 
 def test_whole_numbers_of_numpy_are_taken():
