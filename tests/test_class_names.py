@@ -295,10 +295,7 @@ def test_names_of_answers_are_not_those_of_classes():
 @pytest.mark.parametrize(
     ("z", "message"),
     [
-        (
-            pd.DataFrame([[1, 2]], columns=["a", "a"]),
-            "the columns of z must have different names, but 'a' is repeated",
-        ),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "the columns of z must have different names, but 'a' is repeated"),
         ([{"a": 1, "b": 2}, {"a": 1, "c": 2}], r"the first has \['a', 'b'\], and another has \['a', 'c'\]"),
         ([{"a": 1, "b": 2}, [1, 2]], "and another has none"),
     ],

@@ -98,8 +98,7 @@ SHARED = "which_page.md"  # its blocks are run one after the other with the same
 
 @pytest.mark.usefixtures("_registries")
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [(name, line) for name in [README, *NAMES] if name != SHARED for line in find_blocks(DOCS / name)],
+    ("name", "line"), [(name, line) for name in [README, *NAMES] if name != SHARED for line in find_blocks(DOCS / name)]
 )
 def test_code(name, line, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -127,11 +127,7 @@ def answers(n, visits, n_items, n_options, changes):
 
 @pytest.mark.parametrize(
     "rows",
-    [
-        answers(240, 4, 20, 5, 0.1),
-        answers(100, 12, 10, 5, 0.1),
-        answers(100, 12, 40, 2, 0.05),
-    ],
+    [answers(240, 4, 20, 5, 0.1), answers(100, 12, 10, 5, 0.1), answers(100, 12, 40, 2, 0.05)],
     ids=["five answers", "ten questions", "yes or no"],
 )
 def test_visits_are_found_in_answers(rows):

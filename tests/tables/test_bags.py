@@ -111,16 +111,8 @@ class Bomb:
     [
         ("000.npy", lambda path: path.write_bytes(b"no array"), r"000\.npy cannot be read: .*; write it again"),
         ("000.npy", lambda path: np.save(path, np.array([Bomb()]), allow_pickle=True), r"000\.npy cannot be read: "),
-        (
-            "000.npy",
-            lambda path: np.save(path, ROWS[:3, :2]),
-            r"same columns, but .*001\.npy has 3 and 000",
-        ),
-        (
-            "000.npy",
-            lambda path: np.save(path, ROWS[:0]),
-            r"must hold .* got float32 of shape \(0, 3\)",
-        ),
+        ("000.npy", lambda path: np.save(path, ROWS[:3, :2]), r"same columns, but .*001\.npy has 3 and 000"),
+        ("000.npy", lambda path: np.save(path, ROWS[:0]), r"must hold .* got float32 of shape \(0, 3\)"),
         ("000.npy", lambda path: np.save(path, ROWS[0]), r"000\.npy must hold .* got float32 of shape \(3,\)"),
         ("000.pt", lambda path: torch.save(Bomb(), path), r"000\.pt and 000\.npy are files of the same bag"),
         ("x.npy", lambda path: np.save(path, ROWS), r"labels\.csv, column slide: there is no row for the files 'x'"),
@@ -143,16 +135,8 @@ def test_a_pickle_is_not_executed(folder, table):
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (
-            lambda t: t.assign(age=3),
-            {},
-            "pass file= and label=, .* its columns 'slide', 'label', 'age'",
-        ),
-        (
-            lambda t: t,
-            {"file": "slide", "label": "class"},
-            "no column 'class'; its columns are 'slide', 'label'",
-        ),
+        (lambda t: t.assign(age=3), {}, "pass file= and label=, .* its columns 'slide', 'label', 'age'"),
+        (lambda t: t, {"file": "slide", "label": "class"}, "no column 'class'; its columns are 'slide', 'label'"),
         (lambda t: t.replace("tumour", None), {}, "table, row 1, column label: the cell is empty; fill it in"),
         (lambda t: pd.concat([t, t[:1]]), {}, "table, row 21, column slide: '000' has several rows; keep one"),
     ],

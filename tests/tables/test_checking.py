@@ -35,10 +35,7 @@ def test_clean_files_have_no_problems(tmp_path):
         (list("aaabbbaaaccc"), "warning people.csv, column new: the column is the same in all rows of each group"),
         (range(12), "error people.csv, column new: the column is a number that counts the 12 rows"),
         (IDS, "error people.csv, column new: the column is the id of the row, as in column id"),
-        (
-            [f"n{i}" for i in range(12)],
-            "error people.csv, column new: the column has a different text in every",
-        ),
+        ([f"n{i}" for i in range(12)], "error people.csv, column new: the column has a different text in every"),
         (
             ["1.5", "x", *["2"] * 10],
             "warning people.csv, row 2, column new: the column is read as categories, although 92% of its values are "

@@ -85,11 +85,7 @@ LEAKS = {
     "the class in pairs": ("pairs", np.where(Y, "p", "q"), "its 2 values, taken for classes, give all 60 observations"),
     "the class in triplets": ("triplets", Y, "its 2 values, taken for classes, give all 60 observations"),
     "a counter": ("counts", np.arange(160) + 17, "the column is a number that counts the 160 rows"),
-    "ids in any order": (
-        "counts",
-        SHUFFLED,
-        "a different whole number in every one of 160 rows, from 0 to 159,",
-    ),
+    "ids in any order": ("counts", SHUFFLED, "a different whole number in every one of 160 rows, from 0 to 159,"),
     "codes": ("counts", [f"K{n}" for n in SHUFFLED], "the column has a different text in every one of 160 rows"),
     "the row id": ("counts", np.arange(160), "the column is the id of the row, as in column id"),
     "the group id": ("bags", [f"g{g}" for g in GROUP], "the column is the id of the group, as in column group"),

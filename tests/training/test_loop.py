@@ -69,14 +69,7 @@ def rows_shared_between_sets():
     return 3, X, [pairs, triplets, observe("LabelProportions", labels, counted, 3, weight=3.0)]
 
 
-PROBLEMS = [
-    pairs,
-    triplets,
-    proportions,
-    bags_of_unequal_sizes,
-    counts_beside_labelled_rows,
-    rows_shared_between_sets,
-]
+PROBLEMS = [pairs, triplets, proportions, bags_of_unequal_sizes, counts_beside_labelled_rows, rows_shared_between_sets]
 
 
 def agrees(problem, changes):

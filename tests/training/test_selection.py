@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from training_problems import assert_close, assert_identical, bags, drawn, network, observe, pairs_problem, table
 
 from unbag import Groups, NegativeLogLikelihood
-from unbag.training import (
-    Checkpoint,
-    Settings,
-    TimeBudgetExceeded,
-    held_out_likelihood,
-    permuted_accuracy,
-    train,
-)
+from unbag.training import Checkpoint, Settings, TimeBudgetExceeded, held_out_likelihood, permuted_accuracy, train
 
 NAN, INF = float("nan"), float("inf")
 SETTINGS = Settings(epochs=5, batch_size=6, learning_rate=0.02)
