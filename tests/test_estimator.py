@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -262,17 +261,6 @@ def test_observations_are_matched_to_groups_by_id():
             use(X, foreign, groups=groups)
 
 
-def test_images():
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 2, 80)
-    images = (random.random((80, 12, 12)) * 99 + 99 * labels[:, None, None]).astype(np.uint8)
-    model = nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv2d(1, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(256, 2))
-    classifier = AggregateClassifier(**fast(epochs=5) | {"model": model}).fit(images, labels)
-    assert accuracy(classifier, torch.from_numpy(images), labels) > 0.95
-    with pytest.raises(ValueError, match=r"rows of shape \(12, 10\), but those of fit had \(12, 12\)"):
-        classifier.predict(images[:, :, :10])
-
-
 def test_own_modules_and_functions():
     X, labels = blobs(k=2)
     module = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.1), nn.ReLU(), nn.Linear(8, 1))
@@ -365,23 +353,6 @@ def test_restarts_of_unnamed_classes_agree_on_names():
     few = [int((labels == label).argmax()) for label in range(3)]
     assert accuracy(classifier.name_classes(X[few], labels[few]), X, labels) > 0.95
     np.testing.assert_allclose(classifier.predict_proba(X).sum(1), 1)
-
-
-def test_a_fit_goes_on_from_its_checkpoint_and_from_no_other(tmp_path, caplog):
-    X, y = target_of_blobs()
-    settings = fast(epochs=4, checkpoint=tmp_path)
-    first = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
-    with caplog.at_level(logging.INFO, logger="unbag"):
-        again = AggregateClassifier(**settings).fit(X, y).predict_proba(X)
-        assert "resuming at" in caplog.text
-        caplog.clear()
-        for fold in (X**3, X[:100]):  # as a fold of cross-validation would
-            AggregateClassifier(**settings).fit(fold, y[: len(fold)])
-        AggregateClassifier(**fast(epochs=4, learning_rate=0.1, checkpoint=tmp_path)).fit(X, y)
-        assert "resuming at" not in caplog.text
-    np.testing.assert_array_equal(first, again)
-    with pytest.raises(ValueError, match="checkpoint needs a random_state that is a whole number, got None"):
-        AggregateClassifier(training=NetworkTraining(checkpoint=tmp_path)).fit(X, y)
 
 
 def test_a_bar_is_shown_in_terminals_only(capfd):
@@ -581,7 +552,10 @@ REFUSED = {
     "y has no value at place 5": lambda fit: fit(BLOBS, np.ma.array(LABELS, mask=np.arange(200) == 5)),
     "values such as 'x'.* in column 0; pass a table of pandas or": lambda fit: fit(np.full((200, 1), "x"), TARGET),
     "values such as datetime.* in column 3; pass a table of pandas or": lambda fit: fit(DATES, TARGET),
-    # Settings of another type
+    # Settings
+    "checkpoint needs a random_state that is a whole number, got None": lambda fit: AggregateClassifier(
+        training=NetworkTraining(checkpoint="folder")
+    ).fit(BLOBS, TARGET),
     "training must be an unbag.NetworkTraining or None, got dict": lambda fit: AggregateClassifier(
         training={"epochs": 3}
     ).fit(BLOBS, TARGET),

@@ -18,13 +18,6 @@ def test_every_size_is_in_one_bin(sizes):
         assert entry["groups"] == sum(entry["from"] <= size <= entry["to"] for size in sizes)
 
 
-def test_many_sizes_share_bins():
-    bins = histogram_of_sizes(np.arange(1, 1001))
-    assert len(bins) <= 12
-    assert (bins[0]["from"], bins[-1]["to"]) == (1, 1000)
-    assert all(entry["groups"] == entry["to"] - entry["from"] + 1 for entry in bins)
-
-
 @given(st.integers(1, 500), st.integers(2, 40))
 def test_a_sample_keeps_both_ends_and_the_order(n, max_numbers):
     sample = evenly(n, max_numbers)

@@ -6,16 +6,16 @@ import ast
 import copy
 import errno
 import json
-import multiprocessing
 import os
 import resource
 import signal
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from killed_runs import PLACES, attempt, die_at
 from problems_of_groups import blobs, count, tuples
 from saved_folders import arrays_in, read_content
 from sklearn.linear_model import LogisticRegression
@@ -300,33 +300,17 @@ def test_a_full_disk_leaves_the_earlier_classifier(fitted, saved, fits):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_kill_leaves_the_earlier_or_the_new_classifier(fitted, saved):
+@pytest.mark.parametrize("write", [1, 2], ids=["arrays", "text"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_kill_leaves_the_earlier_or_the_new_classifier(fitted, saved, place, write):
     classifier, X = fitted
     other = AggregateClassifier(**{**LINEAR, "random_state": 1}).fit(X, classifier.predict(X))
-    known = [classifier.predict_proba(X), other.predict_proba(X)]
-
-    def save_again_and_again():
-        while True:
-            for one in (other, classifier):
-                one.save(saved, overwrite=True)
-            begun.set()
-
-    # One process is stopped and looked at many times, and killed at last.
-    context = multiprocessing.get_context("fork")
-    begun, child = context.Event(), context.Process(target=save_again_and_again)
-    child.start()
-    try:
-        assert begun.wait(60)
-        for pause in np.random.default_rng(0).uniform(0.001, 0.02, 40):
-            time.sleep(pause)
-            os.kill(child.pid, signal.SIGSTOP)
-            found = unbag.load(saved).predict_proba(X)
-            assert any(np.array_equal(found, one) for one in known)
-            os.kill(child.pid, signal.SIGCONT)
-    finally:
-        child.kill()
-        child.join()
-    assert any(np.array_equal(unbag.load(saved).predict_proba(X), one) for one in known)
+    assert attempt(lambda folder: other.save(folder, overwrite=True), saved, partial(die_at, place, write))
+    is_new = (place, write) == ("replaced", 2)
+    found = unbag.load(saved).predict_proba(X)
+    np.testing.assert_array_equal(found, (other if is_new else classifier).predict_proba(X))
+    other.save(saved, overwrite=True)
+    assert len([*saved.iterdir()]) == 2  # what the killed attempt left is gone
 
 
 # Refusing
