@@ -1,10 +1,4 @@
-"""Processes that train together: each trains on its part of every step, and sums over all keep their models equal.
-
-All processes draw the same batches from the same seeds, and know the number of groups of a step. The contribution of a
-process to a gradient is therefore the sum over its groups divided by the number of all, whatever the sizes and numbers
-of groups in each part, and the sum over processes is the gradient of the whole step. Averaging gradients, as DDP does,
-would be wrong; Lightning Fabric only starts and connects processes.
-"""
+"""Processes that train together: each trains on its part of every step, and sums over all keep their models equal."""
 
 import logging
 import multiprocessing
@@ -148,10 +142,12 @@ class Launcher:
     @property
     def _world(self) -> tuple[int, int]:
         """Processes on each machine, and machines."""
-        if self.devices == "auto" and "TORCHELASTIC_RUN_ID" in os.environ:
-            devices = int(os.environ["LOCAL_WORLD_SIZE"])
-            return devices, int(os.environ["WORLD_SIZE"]) // devices
-        return (1 if self.devices == "auto" else self.devices), self.nodes
+        if self.devices != "auto":
+            return self.devices, self.nodes
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return 1, self.nodes
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        return devices, int(os.environ["WORLD_SIZE"]) // devices
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in all processes with ``processes=`` beside its arguments, and return its result.
@@ -162,7 +158,10 @@ class Launcher:
         if fabric.strategy.cluster_environment.creates_processes_externally:
             fabric.launch()
             return _call(fabric, function, *args)
-        with tempfile.TemporaryDirectory() as name, self._port():
+        port = os.environ.get("MASTER_PORT")
+        if port is not None and self.nodes > 1:  # a new one for each launch: some processes may not have left the last
+            os.environ["MASTER_PORT"] = str(int(port) + next(_launches))
+        with tempfile.TemporaryDirectory() as name:
             folder, before = Path(name), {*multiprocessing.active_children()}
             try:
                 fabric.launch(_work, folder, partial(function, *args))
@@ -176,6 +175,8 @@ class Launcher:
             finally:  # also on KeyboardInterrupt
                 for child in {*multiprocessing.active_children()} - before:
                     child.terminate()
+                os.environ.pop("MASTER_PORT", None)  # of this launch
+                os.environ.update({} if port is None else {"MASTER_PORT": port})
             return unpack((folder / "result").read_bytes())
 
     def _fabric(self) -> Any:
@@ -201,19 +202,6 @@ class Launcher:
                 "first, and NODE_RANK, from 0; or start the command by torchrun, or by the scheduler of the cluster"
             )
         return make(start_method=self.start_method)
-
-    @contextmanager
-    def _port(self) -> Iterator[None]:
-        """Use a new port for each launch: some processes may not have left the last one."""
-        port = os.environ.get("MASTER_PORT")
-        if port is not None and self.nodes > 1:
-            os.environ["MASTER_PORT"] = str(int(port) + next(_launches))
-        try:
-            yield
-        finally:
-            os.environ.pop("MASTER_PORT", None)
-            if port is not None:
-                os.environ["MASTER_PORT"] = port
 
 
 def _call(fabric: Any, function: Callable[..., Any], *args: Any) -> Any:
