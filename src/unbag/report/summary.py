@@ -61,9 +61,9 @@ def summarise(
         taken, rows, observations = take_groups(rows, observations, chosen)
         if labels is not None:
             numbers = np.arange(len(labels)) if labelled_rows is None else np.asarray(labelled_rows)
-            inside = np.isin(numbers, taken)
+            inside = np.isin(numbers, taken.numpy())
             labels = np.asarray(labels)[inside] if inside.any() else None
-            labelled_rows = np.searchsorted(taken, numbers[inside])
+            labelled_rows = np.searchsorted(taken.numpy(), numbers[inside])
     classes, names = [str(name) for name in clf.classes_.tolist()], clf._column_names()
     performance = None if clf.estimated_performance_ is None else asdict(clf.estimated_performance_)
     for name, figures in zip(classes, performance["classes"] if performance else (), strict=False):
