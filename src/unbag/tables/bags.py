@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from unbag.data.groups import Groups
 from unbag.data.mapped_rows import MappedRows
 from unbag.tables.files import open_table
 from unbag.tables.ids import label_texts, repeated
-
-SUFFIXES = (".npy", ".pt", ".safetensors", ".h5", ".hdf5")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def read_bags(
     >>> clf.fit(bags.X, bags.y, groups=bags.groups)  # doctest: +SKIP
     """
     paths = _find_files(Path(folder))
-    y = _read_labels(_read_table(table), file, label, paths, str(folder))
+    y = _read_labels(table, file, label, paths, str(folder))
     if on_disk:
         X: Any = MappedRows([*paths.values()])
         sizes = X.sizes
@@ -90,8 +89,7 @@ def read_bags(
                 first = f"{next(iter(paths.values())).name} has {arrays[0].shape[1]}"
                 raise ValueError(f"all bags must have the same columns, but {path} has {rows.shape[1]} and {first}")
         X, sizes = np.concatenate(arrays), [len(rows) for rows in arrays]
-    whole = Groups.from_sizes(sizes)
-    return Bags(X, y, Groups(whole.members, whole.offsets, whole.n_rows, ids=[*paths]))
+    return Bags(X, y, replace(Groups.from_sizes(sizes), ids=[*paths]))
 
 
 def _find_files(folder: Path) -> dict[str, Path]:
@@ -109,16 +107,14 @@ def _find_files(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _read_table(table: Any) -> Table:
-    if isinstance(table, str | Path):
-        with open_table(Path(table)) as opened:
-            return opened.read(as_text=opened.names)
-    data = pa.Table.from_pandas(table, preserve_index=False) if hasattr(table, "iloc") else pa.table(table)
-    return Table(Path("table"), plain_types(data, "table"))
-
-
-def _read_labels(table: Table, file: str | None, label: str | None, paths: dict[str, Path], folder: str) -> np.ndarray:
+def _read_labels(source: Any, file: str | None, label: str | None, paths: dict[str, Path], folder: str) -> np.ndarray:
     """Return the label of each file; every file must have one row."""
+    if isinstance(source, str | Path):
+        with open_table(Path(source)) as opened:
+            table = opened.read(as_text=opened.names)
+    else:
+        data = pa.Table.from_pandas(source, preserve_index=False) if hasattr(source, "iloc") else pa.table(source)
+        table = Table(Path("table"), plain_types(data, "table"))
     if file is None and label is None and len(table.names) == 2:
         file, label = table.names
     if file is None or label is None:
@@ -128,17 +124,17 @@ def _read_labels(table: Table, file: str | None, label: str | None, paths: dict[
     for name in (file, label):
         if (absent := is_missing(table.column(name))).any():
             raise fail("the cell is empty; fill it in, or remove the row", table.file, int(absent.argmax()) + 1, name)
-    names = table.column(file).cast(pa.string())
-    stems = [name.removesuffix(next(filter(name.lower().endswith, SUFFIXES), "")) for name in names.to_pylist()]
+    names = table.column(file).cast(pa.string()).to_pylist()
+    stems = [name.removesuffix(next(filter(name.lower().endswith, SUFFIXES), "")) for name in names]
     if (twice := repeated(pa.array(stems))).any():
         raise fail(f"{stems[row := int(twice.argmax())]!r} has several rows; keep one", table.file, row + 1, file)
     if unknown := [name for name in stems if name not in paths]:
         raise fail(f"there is no file in {folder} for {list_some(unknown)}; remove their rows", table.file, None, file)
     if unlabelled := [name for name in paths if name not in set(stems)]:
         raise fail(f"there is no row for the files {list_some(unlabelled)} of {folder}", table.file, None, file)
-    texts = np.array(label_texts(table, label).to_pylist())
-    is_number = all(text.removeprefix("-").isdecimal() for text in texts.tolist())
-    labels = dict(zip(stems, (texts.astype(np.int64) if is_number else texts).tolist(), strict=True))
+    texts = label_texts(table, label).to_pylist()
+    is_number = all(text.removeprefix("-").isdecimal() for text in texts)
+    labels = dict(zip(stems, map(int, texts) if is_number else texts, strict=True))
     return np.array([labels[name] for name in paths])
 
 
@@ -173,9 +169,10 @@ def _read_h5(path: Path) -> dict[str, np.ndarray]:
 
 
 _READERS: dict[str, Any] = {
-    ".npy": lambda path: np.load(path, allow_pickle=False),
-    ".pt": lambda path: torch.load(path, map_location="cpu", weights_only=True),
+    ".npy": partial(np.load, allow_pickle=False),
+    ".pt": partial(torch.load, map_location="cpu", weights_only=True),
     ".safetensors": load_file,
     ".h5": _read_h5,
     ".hdf5": _read_h5,
 }
+SUFFIXES = tuple(_READERS)

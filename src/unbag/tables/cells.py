@@ -14,18 +14,15 @@ import pyarrow as pa
 
 from unbag.data.columns import is_missing
 
-MARKS = (".", ",")
-"""Decimal separators; the other character of the two separates thousands."""
+MARKS = (".", ",")  # decimal separators; the other character of the two separates thousands
 UNKNOWN = {
     *("", "*", "**", "***", ".", "..", "...", ":", "c", "x", "s", "n/a", "na", "n.a.", "#n/a", "nan", "null", "none"),
     *("suppressed", "confidential", "unknown", "missing", "..c", "..s", "d"),
     *(f"{left}{mark}{right}" for mark in "cdsxuz" for left, right in ("[]", "()")),
 }
 """Texts of cells without a count, in small letters."""
-DASHES = "\u2012|\u2013|\u2014|\u2212"
-"""All but the hyphen, as a pattern."""
-MAX_EXAMPLES = 1000
-"""Numbers that are examined for how many decimals a column shows."""
+DASHES = "\u2012|\u2013|\u2014|\u2212"  # all but the hyphen, as a pattern
+MAX_EXAMPLES = 1000  # numbers that are examined for how many decimals a column shows
 UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
 
 _OPEN = (("low", -inf), ("high", inf))
@@ -68,13 +65,11 @@ class Cell(NamedTuple):
     kind: int
     low: float = -inf
     high: float = inf
-    above: bool = False
-    """Whether the number is above ``low``, not at it."""
+    above: bool = False  # whether the number is above ``low``, not at it
     below: bool = False
     percent: bool = False
     decimals: int = 0
-    separated: bool = False
-    """Whether it has separators of thousands."""
+    separated: bool = False  # whether it has separators of thousands
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +82,8 @@ class Cells:
     above: np.ndarray
     below: np.ndarray
     percent: np.ndarray
-    decimals: int
-    """The most decimals of a number."""
-    separated: bool
-    """Whether any number has separators of thousands."""
+    decimals: int  # the most decimals of a number
+    separated: bool  # whether any number has separators of thousands
 
     def differ(self, other: Cells) -> np.ndarray:
         """Return where two readings of a column do not agree, (rows,)."""

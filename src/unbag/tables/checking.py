@@ -45,8 +45,7 @@ OPTIONS = {
 }
 """Options of the command line that help with a finding, by its kind."""
 SEVERITIES = ("error", "warning", "note")
-MIN_ROWS = 10
-"""In fewer rows, any column may have a different value in every row."""
+MIN_ROWS = 10  # in fewer rows, any column may have a different value in every row
 NUMBERS_AT_ONCE = 2**22
 LABEL_NAMES = (
     *("class", "y", "target", "outcome", "diagnosis", "truth", "label", "true_label", "true_class", "response"),

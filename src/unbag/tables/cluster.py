@@ -28,8 +28,7 @@ from unbag.tables.files import ParquetFiles, TableFile, open_table
 from unbag.tables.options import NetworkOptions
 from unbag.tables.predict import FittedRun, Result, Rows, Seen, disaggregate_table, predict_part, read_rows
 
-MAX_RETRIES = 10
-"""Number of times a part is repeated whose worker has ended."""
+MAX_RETRIES = 10  # number of times a part is repeated whose worker has ended
 
 
 def predict_on_cluster(run: Run, instances: Path, out: Path, *, device: str = "cpu", **options: Any) -> Result:

@@ -20,10 +20,8 @@ from unbag.tables.options import UNITS, Plan, Source
 from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, make_noise
 from unbag.tables.roles import SourceColumns
 
-TOTALS = {"proportions": 1.0, "percentages": 100.0}
-"""Sum of the shares of all classes."""
-MIN_MULTIPLES = 20
-"""Number of counts, not 0, that are multiples of a number by chance less than once in 3^20 tables."""
+TOTALS = {"proportions": 1.0, "percentages": 100.0}  # sum of the shares of all classes
+MIN_MULTIPLES = 20  # number of counts, not 0, that are multiples of a number by chance less than once in 3^20 tables
 FEW_MULTIPLES = 4
 DASHES = ("-", "\u2013", "\u2014")
 
@@ -42,8 +40,7 @@ class ParsedCounts(NamedTuple):
     z: np.ndarray | None
     problems: list[Problem]
     read: list[ColumnRead]
-    left_out: np.ndarray
-    """Rows of the file whose groups are not learned from, (rows,)."""
+    left_out: np.ndarray  # rows of the file whose groups are not learned from, (rows,)
 
 
 def read_counts(

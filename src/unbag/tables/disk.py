@@ -34,10 +34,8 @@ from unbag.training import MappedRows
 from unbag.training.group_subsets import EXCERPT_NUMBERS, some_groups
 
 FORMAT = 2
-EXAMINED_ROWS = 100_000
-"""Number of rows of groups in which columns are checked for leaks."""
-RELEASED = 1 << 26
-"""Bytes after which pages that were written are given back to the system."""
+EXAMINED_ROWS = 100_000  # number of rows of groups in which columns are checked for leaks
+RELEASED = 1 << 26  # bytes after which pages that were written are given back to the system
 
 
 @dataclass(frozen=True, eq=False)

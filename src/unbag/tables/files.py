@@ -1,4 +1,4 @@
-"""Read tables from files: CSV, Parquet, and folders of Parquet parts. An error names the file and the row."""
+"""Read and write tables: CSV, Parquet, and folders of Parquet parts. An error names the file and the row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,26 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from unbag._utils.files import atomic_file, raise_if_input, remove_drafts
 from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, plain_types
+from unbag.data.features import NUMERIC_TEXT
 from unbag.tables.grid import DELIMITERS, read_grids
 from unbag.tables.options import Reading, is_spreadsheet
 from unbag.tables.tidy import choose_table
 
-BLOCK_SIZE = 1 << 22
-"""Bytes of CSV that are parsed together; no row may be longer."""
+BLOCK_SIZE = 1 << 22  # bytes of CSV that are parsed together; no row may be longer
 MAX_HEADER = 1 << 24
 ROWS_IN_BLOCK = 128
 SUFFIXES = (".parquet", ".pq")
 ROWS_AT_ONCE = 1 << 16
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+FORMULA = "^'*[-=+@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+"""Beginning of a formula, also in wide characters. Apostrophes count, so that removing one restores the text."""
 DELETE_TITLE = "delete the lines above the names of the columns, such as a title, or add --tidy"
 SPREADSHEET_PARTS = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetype")
 """Names of the first file in the zip archives that spreadsheet programs write."""
-MISSING = pa.array(pacsv.ConvertOptions().null_values)
-"""Texts that mean a missing number."""
+MISSING = pa.array(pacsv.ConvertOptions().null_values)  # texts that mean a missing number
 
 
 class TableFile(ABC):
@@ -47,8 +49,7 @@ class TableFile(ABC):
     path: Path
     names: list[str]
 
-    repairs: Sequence[Problem] = ()
-    """What was repaired when the file was read, as notes."""
+    repairs: Sequence[Problem] = ()  # what was repaired when the file was read, as notes
 
     def read(
         self, as_text: Collection[str] = (), columns: list[str] | None = None, counts: Collection[str] = ()
@@ -418,3 +419,52 @@ def _describe_difference(schema: pa.Schema, first: pa.Schema) -> str:
         return f"this part has other columns ({', '.join(differ[:3])})" if differ else "the columns have another order"
     name = next(name for name in schema.names if schema.field(name).type != first.field(name).type)
     return f"column {name} is {schema.field(name).type} here, of another type"
+
+
+def check_output(out: Path, inputs: Sequence[Path]) -> None:
+    """Raise an error unless the name of a file ends in a format of tables, and it is none of the inputs."""
+    if out.suffix not in (".csv", ".parquet"):
+        raise fail(f"the name of the file must end in .csv or .parquet, got {out.name!r}", str(out))
+    raise_if_input(out, inputs)
+
+
+def write_output(out: Path, tables: Iterable[pa.Table], *, raw_text: bool = False) -> list[Problem]:
+    """Write tables of the same columns one after the other, and return notes on text that was escaped."""
+    escaped: Counter[str] = Counter()
+    if out.suffix == ".csv" and not raw_text:
+        tables = (_escape_formulas(table, escaped) for table in tables)
+    remove_drafts(out)
+    with atomic_file(out) as draft:
+        write_draft(draft, tables, out.suffix)
+    notes = []
+    for name, count in escaped.items():
+        values = "1 value begins" if count == 1 else f"{count:,} values begin"
+        message = f"{values} like a formula, so that an apostrophe was put in front; --raw-text omits it"
+        notes.append(Problem("note", message, str(out), None, name))
+    return notes
+
+
+def write_draft(path: Path, tables: Iterable[pa.Table], suffix: str) -> None:
+    """Write tables of the same columns to a file in the format of a suffix."""
+    with ExitStack() as stack:
+        writer: Any = None
+        for table in tables:
+            kind = pq.ParquetWriter if suffix == ".parquet" else pacsv.CSVWriter
+            writer = writer or stack.enter_context(kind(path, table.schema))
+            writer.write_table(table)
+
+
+def _escape_formulas(table: pa.Table, escaped: Counter[str]) -> pa.Table:
+    """Put an apostrophe before values and names of columns that a spreadsheet takes for formulas, and count them."""
+
+    def escape(name: str, column: Any) -> Any:
+        if not pa.types.is_string(column.type):
+            return column
+        number = pc.match_substring_regex(column, NUMERIC_TEXT)  # which is no formula, whatever its sign
+        formula = pc.and_not(pc.match_substring_regex(column, FORMULA), number).fill_null(False)
+        if count := pc.sum(formula).as_py():
+            escaped[name] += count
+        return pc.if_else(formula, pc.binary_join_element_wise("'", column, ""), column)
+
+    columns = [escape(name, table.column(name)) for name in table.column_names]
+    return pa.table(columns, names=[escape(name, pa.array([name]))[0].as_py() for name in table.column_names])

@@ -23,17 +23,6 @@ def shared_keys(
 
     Whole numbers are compared with text as they are written: 7 is the id 7, but neither 007 nor 7.0. ``loose`` matches
     ids that differ in case, spaces, leading zeros or a trailing .0, with a note for each pair.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> people = Table(Path("people.parquet"), pa.table({"ward": [1, 2]}))
-    >>> wards = Table(Path("wards.csv"), pa.table({"ward": ["2", "1"]}))
-    >>> left, (right,), notes = shared_keys(people, "ward", wards, ["ward"])
-    >>> left.to_pylist(), right.to_pylist()
-    (['1', '2'], ['2', '1'])
-    >>> print(notes[0])
-    wards.csv, column ward: these ids are text, but numbers in people.parquet; they are compared as text
     """
     columns = [(left, left_column, right), *((right, name, left) for name in right_columns)]
     keys = [_as_key(table, name) for table, name, _ in columns]
@@ -85,13 +74,7 @@ def normalise(text: str) -> str:
 
 
 def match_normalised(unmatched: Sequence[str], known: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of ids that are equal when normalised, if only one matches.
-
-    Examples
-    --------
-    >>> list(match_normalised(["KNOWLE NORTH ", "7"], ["Knowle North", "007", "8"]))
-    [('KNOWLE NORTH ', 'Knowle North'), ('7', '007')]
-    """
+    """Yield pairs of ids that are equal when normalised, if only one matches."""
     by_form = defaultdict(set)
     for text in known:
         by_form[normalise(text)].add(text)

@@ -27,7 +27,7 @@ from unbag.data.groups import Groups
 from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
 from unbag.tables.counts import ColumnRead, read_counts
-from unbag.tables.files import ParquetFiles, TableFile, TidyFile, open_table, state_of_parts
+from unbag.tables.files import ParquetFiles, TableFile, TidyFile, check_output, open_table, state_of_parts, write_output
 from unbag.tables.ids import (
     codes_of,
     count_rows,
@@ -41,14 +41,12 @@ from unbag.tables.ids import (
     unmatched_keys,
 )
 from unbag.tables.options import RELATIONS, Plan, Source
-from unbag.tables.output import check_output, write_output
 from unbag.tables.roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.training import Observations
 
 NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t", "ja", "j")
 """Words for answers, in small letters."""
-Labels = tuple[np.ndarray, np.ndarray]
-"""Names of classes, and the rows that have them."""
+Labels = tuple[np.ndarray, np.ndarray]  # names of classes, and the rows that have them
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +57,11 @@ class ObservationTable:
     columns: SourceColumns
     table: Table
     aggregate: Aggregate
-    checked: Observations | None
-    """None where errors among the problems do not allow them."""
-    source_rows: np.ndarray
-    """For each group the row of the file it comes from, from 0."""
+    checked: Observations | None  # None where errors among the problems do not allow them
+    source_rows: np.ndarray  # for each group the row of the file it comes from, from 0
     problems: list[Problem]
-    turned: np.ndarray | None
-    """For relations, which pairs have their members in the reverse order of the file."""
-    read: list[ColumnRead]
-    """How the columns were read."""
+    turned: np.ndarray | None  # for relations, which pairs have their members in the reverse order of the file
+    read: list[ColumnRead]  # how the columns were read
 
     @property
     def groups(self) -> Groups | None:
@@ -89,10 +83,8 @@ class LoadedTables:
     columns: InstanceColumns
     observed: list[ObservationTable]
     classes: tuple[str, ...]
-    labels: Labels | None
-    """True classes, for evaluation."""
-    learned_labels: Labels | None
-    """Classes to learn from."""
+    labels: Labels | None  # true classes, for evaluation
+    learned_labels: Labels | None  # classes to learn from
     subjects: np.ndarray | None
     """The number of the subject of each row, ``(rows,)``; a row without a subject has a unique number."""
     problems: list[Problem]

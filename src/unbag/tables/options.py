@@ -23,12 +23,10 @@ MODELS = ("auto", "linear", "mlp", "rbf", "trees")
 RELATIONS = ("<", ">", "<=", ">=")
 UNITS = ("counts", "proportions", "percentages")
 
-SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-"""Suffixes of spreadsheets."""
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")  # suffixes of spreadsheets
 DATE_ORDERS = ("day-first", "month-first")
 
-RENAMED = {"n_jobs": "jobs", "random_state": "seed"}
-"""Parameters of the estimator whose option has another name."""
+RENAMED = {"n_jobs": "jobs", "random_state": "seed"}  # parameters of the estimator whose option has another name
 REMOVED = {"ensemble": "models of several folds and restarts are always averaged; leave it out"}
 """Options of earlier versions, and what replaces them."""
 
@@ -37,16 +35,12 @@ REMOVED = {"ensemble": "models of several folds and restarts are always averaged
 class Option:
     """An option of the command line and of files of settings."""
 
-    hint: Any
-    """The annotation of its values, which may allow None and fixed words such as ``"auto"``."""
-    type: type
-    """The type of the values, without None and fixed words."""
-    words: list[str]
-    """Fixed words that may replace a value."""
+    hint: Any  # the annotation of its values, which may allow None and fixed words such as ``"auto"``
+    type: type  # the type of the values, without None and fixed words
+    words: list[str]  # fixed words that may replace a value
     default: Any
     help: str
-    panel: str | None = None
-    """The heading of the help screen under which it is listed."""
+    panel: str | None = None  # the heading of the help screen under which it is listed
     flag: str | None = None
     choices: tuple[str, ...] = ()
 
@@ -280,14 +274,7 @@ def numbers_by_name(words: Iterable[str], option: str, example: str) -> dict[str
 
 
 def options_of(kind: Any) -> dict[str, Option]:
-    """Return the options of a model by name.
-
-    Examples
-    --------
-    >>> options = options_of(Training)
-    >>> options["n_folds"].type, options["n_folds"].words, options["n_folds"].default
-    (<class 'int'>, ['auto'], 'auto')
-    """
+    """Return the options of a model by name."""
     strict, plain, options = get_type_hints(kind, include_extras=True), get_type_hints(kind), {}
     for name, field in kind.__pydantic_fields__.items():
         if field.description is not None:

@@ -21,17 +21,15 @@ from unbag.data.groups import Groups
 from unbag.data.row_source import gather_rows
 from unbag.diagnostics.shift import Moments, find_shift
 from unbag.persistence.run_folder import Run
-from unbag.tables.files import ROWS_AT_ONCE, CsvFile, TableFile, open_table, parse_text
+from unbag.tables.files import ROWS_AT_ONCE, CsvFile, TableFile, check_output, open_table, parse_text, write_output
 from unbag.tables.ids import find, make_groups, match_members, missing_keys, shared_keys
 from unbag.tables.load import match_tables, open_files
 from unbag.tables.options import Plan
-from unbag.tables.output import check_output, write_output
 from unbag.tables.published_files import KEYS, read_published
 from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
 from unbag.training import Observations
 
-Result = tuple[int, list[Problem]]
-"""The number of rows that were written, and notes."""
+Result = tuple[int, list[Problem]]  # the number of rows that were written, and notes
 
 
 @dataclass
@@ -273,13 +271,7 @@ def _predict_groups(
 
 
 def round_counts(expected: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Round expected counts to whole ones that add up to the sizes of groups, by the largest remainders.
-
-    Examples
-    --------
-    >>> round_counts(np.array([[1.4, 1.3, 0.3], [0.5, 0.5, 2.0]]), np.array([3, 3])).tolist()
-    [[2, 1, 0], [1, 0, 2]]
-    """
+    """Round expected counts to whole ones that add up to the sizes of groups, by the largest remainders."""
     whole = np.floor(expected).astype(np.int64)
     rank = np.argsort(np.argsort(-(expected - whole), axis=1, kind="stable"), axis=1)
     return whole + (rank < (sizes - whole.sum(1))[:, None])

@@ -13,9 +13,8 @@ import pyarrow as pa
 from unbag._utils.problems import Problem, fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table
 from unbag.tables.cells import NUMBER, read_cells
-from unbag.tables.files import open_table
+from unbag.tables.files import check_output, open_table, write_draft
 from unbag.tables.options import Protection
-from unbag.tables.output import check_output, write_draft
 from unbag.tables.published_files import MAX_SCALE, MIN_SCALE, publish
 from unbag.tables.roles import GROUP, SIZE, find_column
 

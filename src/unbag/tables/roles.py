@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,12 +26,10 @@ MEMBERS = tuple(
         *("left right", "anchor near far"),
     )
 )
-NEUTRAL = ("z", "label", "observed")
-"""Names of columns of answers that leave the meaning of 1 open."""
+NEUTRAL = ("z", "label", "observed")  # names of columns of answers that leave the meaning of 1 open
 NOT = ("not", "no", "non")
 HARMLESS = ("is", "are", "was", "class", "label", "first", "rank")
-NO_WORDS = AnswerColumn(yes=())
-"""Words of an aggregate that defines none."""
+NO_WORDS = AnswerColumn(yes=())  # words of an aggregate that defines none
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class InstanceColumns:
     id: str | None
     group: str | None
     label: str | None
-    subject: str | None
-    """The column that identifies the person or object of a row; never a feature."""
+    subject: str | None  # the column that identifies the person or object of a row; never a feature
     features: tuple[str, ...]
 
 
@@ -51,15 +49,13 @@ class Polarity:
 
     contrary: bool = False
     """Whether 1 means for the first of two what it usually means for the second, or the contrary for bags and pairs."""
-    negated: bool = False
-    """Whether 1 and 0 are exchanged on top of that."""
+    negated: bool = False  # whether 1 and 0 are exchanged on top of that
 
     @property
     def relation(self) -> Literal["<", ">", "<=", ">="]:
         """The relation of the rank of the first to that of the second where the answer is 1."""
-        if self.contrary:
-            return "<=" if self.negated else ">"
-        return ">=" if self.negated else "<"
+        relations: tuple[Literal["<", ">", ">=", "<="], ...] = ("<", ">", ">=", "<=")
+        return relations[self.contrary + 2 * self.negated]
 
     def describe(self, kind: type[Aggregate], file: str, column: str) -> list[Problem]:
         """Return a note of the meaning, unless it is the usual one."""
@@ -73,22 +69,18 @@ class Polarity:
 class SourceColumns:
     """Roles of the columns of a file of observations, and the kind of these."""
 
-    aggregate: str
-    """The kind as it was written, with its arguments."""
+    aggregate: str  # the kind as it was written, with its arguments
     kind: type[Aggregate]
-    certain: bool
-    """Whether the kind was given, or follows from the columns without doubt."""
+    certain: bool  # whether the kind was given, or follows from the columns without doubt
     group: str | None = None
     members: tuple[str, ...] = ()
     observed: str | None = None
     polarity: Polarity = field(default_factory=Polarity)
     size: str | None = None
     weight: str | None = None
-    error_rate: float | str | None = None
-    """How often answers are wrong: a number, ``"fit"``, or the column of rates."""
+    error_rate: float | str | None = None  # how often answers are wrong: a number, ``"fit"``, or the column of rates
     classes: tuple[str, ...] = ()
-    scales: tuple[str, ...] = ()
-    """Columns with the scale of the noise of each group."""
+    scales: tuple[str, ...] = ()  # columns with the scale of the noise of each group
     unused: tuple[str, ...] = ()
 
     @property
@@ -141,7 +133,9 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     """Infer the kind of observations in a file, and the roles of its columns."""
     file = str(source.file)
     weight = find_column(names, (), written=source.group_weight, file=file, option="--group-weight")
-    rate = read_error_rate(source.error_rate)
+    rate: float | str | None = source.error_rate
+    with suppress(TypeError, ValueError):
+        rate = float(rate)  # type: ignore[arg-type]
     if isinstance(rate, str) and rate != "fit":
         _raise_if_unknown([rate], names, file, "--error-rate")
     names = [name for name in names if name not in (weight, rate)]
@@ -155,9 +149,8 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     columns = SourceColumns(written, kind, certain, weight=weight, error_rate=rate, **ids)
     columns = _find_counts(columns, names, source, plan) if columns.counted else _find_answers(columns, names, source)
     if kind.size is None and instances.group is None:
-        advice = (
-            f"call it group, or name it with --group, and write the same ids as in column {columns.group} of {file}"
-        )
+        advice = f"call it group, or name it with --group, and write the same ids as in column {columns.group}"
+        advice += f" of {file}"
         raise fail(f"no column identifies the group of a row; {advice}", str(plan.instances))
     if kind.size is not None and instances.id is None:
         message = f"no column is named like the ids to which {', '.join(columns.members)} of {file} refer"
@@ -165,20 +158,6 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
         raise fail(f"{message}; {advice}", str(plan.instances))
     used = {*columns.keys, columns.observed, columns.size, *columns.classes, *columns.scales}
     return replace(columns, unused=tuple(name for name in names if name not in used))
-
-
-def read_error_rate(written: str | float | None) -> str | float | None:
-    """Return a rate of wrong answers as a number, if it is one; otherwise it is ``"fit"``, or the name of a column.
-
-    Examples
-    --------
-    >>> read_error_rate("0.1"), read_error_rate("doubt")
-    (0.1, 'doubt')
-    """
-    try:
-        return None if written is None else float(written)
-    except ValueError:
-        return written
 
 
 def keys_in_source(
@@ -207,13 +186,7 @@ def find_column(
     names: Sequence[str], words: Collection[str], *, written: str | None, file: str, option: str,
     taken: Collection[str | None] = (),
 ) -> str | None:  # fmt: skip
-    """Return the column that an option names, or else the column whose name is among some words and is not taken.
-
-    Examples
-    --------
-    >>> find_column(["Age", "Cohort ID"], GROUP, written=None, file="people.csv", option="--group")
-    'Cohort ID'
-    """
+    """Return the column that an option names, or else the column whose name is among some words and is not taken."""
     if written is not None:
         _raise_if_unknown([written], names, file, option)
         return written
@@ -327,15 +300,13 @@ def _guess_kind(names: Sequence[str], source: Source, instances: InstanceColumns
         others = [name for name in names if name not in {group, *source.noise_scale} and _plain(name) not in SIZE]
         outcome = "yes_no" if len(others) == 1 or source.observed else "class_counts"
         return next(kind.name for kind in kinds_of_size(None) if kind.outcome == outcome), True
-    words = {word for name in plain for word in name.split("_")} | ({"relation"} if source.relation else set())
-    fitting = kinds_of_size(size)
-    meant = [kind for kind in fitting if words & _words_for(kind)]
+    shown = {word for name in plain for word in name.split("_")} | ({"relation"} if source.relation else set())
+    fitting, meant = kinds_of_size(size), []
+    for kind in fitting:
+        words = kind.column or NO_WORDS
+        if shown & {*words.yes, *words.contrary, *(["relation"] if "relation" in parameters(kind) else [])}:
+            meant.append(kind)
     return (meant[0].name, True) if len(meant) == 1 else (fitting[0].name, False)
-
-
-def _words_for(kind: type[Aggregate]) -> set[str]:
-    words = kind.column or NO_WORDS
-    return {*words.yes, *words.contrary, *(["relation"] if "relation" in parameters(kind) else [])}
 
 
 def _plain(name: str) -> str:

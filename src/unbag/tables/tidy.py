@@ -21,11 +21,9 @@ from unbag.tables.grid import Grid
 from unbag.tables.ids import normalise
 from unbag.tables.options import Reading
 
-HEADER_SHARE = 0.6
-"""A header names at least this share of the columns that the fullest of the first rows has."""
+HEADER_SHARE = 0.6  # a header names at least this share of the columns that the fullest of the first rows has
 ROWS_FOR_WIDTH = 60
-MAX_CATEGORIES = 50
-"""Number of different texts up to which a column of text is searched for variants of a category."""
+MAX_CATEGORIES = 50  # number of different texts up to which a column of text is searched for variants of a category
 
 MISSING = frozenset({
     *("n/a", "n.a.", "#n/a", "#na", "#value!", "#div/0!", "-", "--", "\u2013", "\u2014", "..", "...", "\u2026", "?"),
@@ -59,8 +57,7 @@ _FOOTNOTE = re.compile(
 _MARKERS = re.compile(r"(\s*(\[(note|notes|r|p)?\s*\w{1,2}\]|\(\d\)|[*†‡¹²³⁴])+)$", re.IGNORECASE)
 
 _ENDS = {float("inf"), float("-inf")}
-Rows = list[tuple[int, list[str]]]
-"""Rows with the numbers of their lines."""
+Rows = list[tuple[int, list[str]]]  # rows with the numbers of their lines
 
 
 @dataclass(eq=False)
