@@ -205,6 +205,135 @@ FILES = {
          "Weight (kg)": [31.5, None, 82.0], "Sex": ["W", "W", "m"]},
         ["2 title lines", "decimal commas", "'w' and 'W' were read", "2 footnote lines"],
     ),
+    "flags of a statistical office": (
+        "geo\\time\tRate\tCases\nBE\t15.0 e\t1,234\nDE\t: c\t12,345 p\nFR\t14.2\t..\nIT\t9.9 b\tx\nES\t7.1\t980\n",
+        {"geo\\time": ["BE", "DE", "FR", "IT", "ES"], "Rate": [15.0, None, 14.2, 9.9, 7.1],
+         "Cases": [1234, 12345, None, None, 980]},
+        ["flags after numbers were removed, as in '15.0 e'", "flags after numbers were removed, as in '12,345 p'"],
+    ),
+    "values in brackets that are uncertain": (
+        "Kreis;Fälle;Rate\nA;12;3,5\nB;(3);(1,2)\nC;/;4,0\nD;25;7,5\n",
+        {"Kreis": [*"ABCD"], "Fälle": [12, 3, None, 25], "Rate": [3.5, -1.2, 4.0, 7.5]},
+        ["brackets, which mark uncertain numbers, were removed, as in '(3)'", "were read as negative, as in '(1,2)'"],
+    ),
+    "a unit in every cell": (
+        "id,weight,height,bp\na,72 kg,1.80m,120 mmHg\nb,80.5 kg,1.75m,135 mmHg\nc,64 kg,1.62m,n/a\n",
+        {"id": [*"abc"], "weight": [72.0, 80.5, 64.0], "height": [1.8, 1.75, 1.62], "bp": [120, 135, None]},
+        ["the unit 'kg' was removed from numbers, as in '72 kg'", "the unit 'mmhg'"],
+    ),
+    "codes of letters and digits": (
+        "id,class,house\na,3b,12 A\nb,4a,7\nc,3a,9 B\n",
+        {"id": [*"abc"], "class": ["3b", "4a", "3a"], "house": ["12 A", "7", "9 B"]},
+        [],
+    ),
+    "lakhs and rupees": (
+        'district,people,spent\nPune,"94,29,408","₹ 1,25,000.50"\nThane,"1,10,60,148",Rs. 98500\n',
+        {"district": ["Pune", "Thane"], "people": [9429408, 11060148], "spent": [125000.5, 98500]},
+        ["thousands separators were removed", "currency signs were removed"],
+    ),
+    "Swiss thousands": (
+        "Kanton;Einwohner\nZürich;1'553'423\nUri;36\u2019819\n",
+        {"Kanton": ["Zürich", "Uri"], "Einwohner": [1553423, 36819]},
+        ["thousands separators were removed"],
+    ),
+    "limits of detection": (
+        "sample,lead,zinc\n1,0.5,12\n2,<0.1,15\n3,0.7,>100\n4,1.2,18\n",
+        {"sample": [1, 2, 3, 4], "lead": [0.5, 0.1, 0.7, 1.2], "zinc": [12, 15, 100, 18]},
+        ["bounds were read as the number in them, as in '<0.1'"],
+    ),
+    "sections with subtotals": (
+        "Ward,Beds,Nurses\nNorth region,,\nA,10,4\nB,12,5\nTotal North,22,9\nSouth region,,\nC,8,3\nTotal South,8,3\n",
+        {"Ward": [*"ABC"], "Beds": [10, 12, 8], "Nurses": [4, 5, 3]},
+        ["2 section lines among the rows were left out: 'North region', 'South region'", "'Total North'"],
+    ),
+    "another table below": (
+        "Table 1\nward,ill,well\nA,1,2\nB,3,4\n\nTable 2\nward,beds,nurses\nA,10,4\nB,12,5\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["another table was left out, which begins in line 6"],
+    ),
+    "another table beside": (
+        "ward,ill,,ward,beds\nA,1,,A,10\nB,3,,B,12\n",
+        {"ward": ["A", "B"], "ill": [1, 3]},
+        ["another table was left out, which begins in column 4"],
+    ),
+    "numbers of columns below the names": (
+        "District,Men,Women,All\n(1),(2),(3),(4)\nA,10,12,22\nB,5,9,14\n",
+        {"District": ["A", "B"], "Men": [10, 5], "Women": [12, 9], "All": [22, 14]},
+        ["1 numbering line below the names of the columns"],
+    ),
+    "the whole country first": (
+        "area,ill,well\nEngland,16,24\nNorth,5,6\nEast,4,9\nSouth,6,2\nWest,1,7\n",
+        {"area": ["North", "East", "South", "West"], "ill": [5, 4, 6, 1], "well": [6, 9, 2, 7]},
+        ["line 2 ('England') was left out: its numbers are the sums of the other rows"],
+    ),
+    "a line of means": (
+        "id,age,score\n1,30,2\n2,40,5\n3,20,8\nAverage,30,5\n",
+        {"id": [1, 2, 3], "age": [30, 40, 20], "score": [2, 5, 8]},
+        ["'Average') was left out: its numbers are the means"],
+    ),
+    "what the export was about": (
+        "Period,2023\nRegion,North\n\nward,ill,well\nA,1,2\nB,3,4\n",
+        {"ward": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["2 title lines"],
+    ),
+    "merged cells of a pivot table": (
+        "region,ward,ill\nNorth,A,1\n,B,3\n,C,2\nSouth,D,5\n,E,7\n",
+        {"region": ["North"] * 3 + ["South"] * 2, "ward": [*"ABCDE"], "ill": [1, 3, 2, 5, 7]},
+        ["3 blank cells of column region were filled"],
+    ),
+    "texts kept as formulas": (
+        'id,x\n="007",1\n="012",2\n',
+        {"id": ["007", "012"], "x": [1, 2]},
+        ["marks by which a spreadsheet keeps texts"],
+    ),
+    "dates as Excel stores them": (
+        "id,admitted,beds\na,45292,20001\nb,45300,30002\n",
+        {"id": ["a", "b"], "admitted": [day(1, 1), day(1, 9)], "beds": [20001, 30002]},
+        ["numbers were read as dates as Excel stores them, '45292' as 2024-01-01"],
+    ),
+    "dates of eight digits": (
+        "id,date\na,20240131\nb,20231201\n",
+        {"id": ["a", "b"], "date": [day(1, 31), day(12, 1, 2023)]},
+        ["eight digits"],
+    ),
+    "months in German, half days and weekdays": (
+        "id;am;um;an\na;3. März 2024;1/31/2024 2:30 PM;Mon 05/02/2024\n"
+        "b;21. Dez. 2023;2/1/2024 9:05 AM;Tue 13/02/2024\n",
+        {
+            "id": ["a", "b"],
+            "am": [day(3, 3), day(12, 21, 2023)],
+            "um": [datetime.datetime(2024, 1, 31, 14, 30), datetime.datetime(2024, 2, 1, 9, 5)],
+            "an": [day(2, 5), day(2, 13)],
+        },
+        ["dates were read month first", "dates were read day first"],
+    ),
+    "a listing with columns of spaces": (
+        "Ward      Ill   Well\n--------------------\nA           1      2\nB North    13     24\n",
+        {"Ward": ["A", "B North"], "Ill": [1, 13], "Well": [2, 24]},
+        ["columns were separated at two or more spaces"],
+    ),
+    "three header lines": (
+        ",2019,,2020,\n,ill,,ill,\nward,men,women,men,women\nA,1,2,3,4\nB,5,6,7,8\n",
+        {"ward": ["A", "B"], "2019 ill men": [1, 5], "2019 ill women": [2, 6], "2020 ill men": [3, 7],
+         "2020 ill women": [4, 8]},
+        ["two header lines were combined"],
+    ),
+    "years below what is counted": (
+        "District,Ill,,Well,\n,2019,2020,2019,2020\nA,1,2,3,4\nB,5,6,7,8\n",
+        {"District": ["A", "B"], "Ill 2019": [1, 5], "Ill 2020": [2, 6], "Well 2019": [3, 7], "Well 2020": [4, 8]},
+        ["two header lines were combined, as in"],
+    ),
+    "line ends of a Mac and a separator with a byte-order mark": (
+        "\ufeffsep=;\rid;x\ra;1,5\rb;2,5\r", {"id": ["a", "b"], "x": [1.5, 2.5]}, ["names the separator"],
+    ),
+    "a corner without a name": (
+        ",ill,well\nA,1,2\nB,3,4\n",
+        {"column 1": ["A", "B"], "ill": [1, 3], "well": [2, 4]},
+        ["a column without a name was named 'column 1'"],
+    ),
+    "percentages with zeros without a sign": (
+        "id;share\na;12,5 %\nb;0\nc;100 %\n", {"id": [*"abc"], "share": [0.125, 0, 1]}, ["percentages were read"],
+    ),
 }  # fmt: skip
 
 
@@ -324,6 +453,10 @@ def test_both_files_are_repaired_and_ids_matched(files, tmp_path):
     for part in ("decoded as Windows-1252", "decoded from UTF-16", "'Total'", "'NORTH' with 'North'", "1 title line"):
         assert part in notes
     assert (tmp_path / "clean" / "wards.csv").read_text() == '"Ward","Ill","Well"\n"Café","8","12"\n"North","9","11"\n'
+    clean = unbag.read_tables(tmp_path / "clean" / "people.csv", tmp_path / "clean" / "wards.csv", exclude=["Patient"])
+    assert clean.y.z.tolist() == data.y.z.tolist()  # also of the ward that was written in capitals
+    assert clean.y.groups.sizes.tolist() == data.y.groups.sizes.tolist() == [20, 20]
+    assert clean.X.equals(data.X)
 
 
 def test_a_run_remembers_that_files_are_repaired(files, tmp_path):

@@ -35,6 +35,9 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _COMPACT = re.compile(r"(?P<a>(?:19|20)\d\d)(?P<b>[01]\d)(?P<c>[0-3]\d)")
+_SAS = re.compile(
+    rf"(?P<a>\d\d?)(?P<b>{_WORD})(?P<c>\d{{4}}|\d\d)(?::(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d))?)?", re.I
+)
 _NAMED = re.compile(
     r"date|datum|day\b|dob|birth|born|geb|fecha|fech|nacim|naiss|admi|discharg|arriv|visit|seen|issued|dat[ae]\b", re.I
 )
@@ -71,7 +74,7 @@ def parse_compact(name: str, texts: Sequence[str]) -> list[datetime] | None:
 def _parse_all(texts: Sequence[str], order: str, pattern: re.Pattern[str] = _DATE) -> list[datetime] | None:
     dates = []
     for text in texts:
-        match = pattern.fullmatch(text)
+        match = pattern.fullmatch(text) or (order == "dmy" and _SAS.fullmatch(text)) or None
         date = None if match is None else _parse(match.groupdict(), order)
         if date is None:
             return None

@@ -202,7 +202,7 @@ def match_tables(
         with failing():
             read_class_shares(plan.shares, np.array(classes))
     if plan.tidied is not None:
-        _write_repaired(plan.tidied, files)
+        _write_repaired(plan.tidied, files, of_instances, observed)
     problems = [
         *(note for opened in files for note in opened.repairs),
         *(p for table in observed for p in table.problems),
@@ -221,16 +221,26 @@ def match_tables(
     return LoadedTables(plan, instances, of_instances, observed, classes, labels, learned, subjects, problems)
 
 
-def _write_repaired(folder: Path, files: Sequence[TableFile]) -> None:
-    """Write the repaired tables to CSV files in a folder, with a note for each."""
+def _write_repaired(
+    folder: Path, files: Sequence[TableFile], of_instances: InstanceColumns, observed: Sequence[ObservationTable]
+) -> None:
+    """Write the repaired tables to CSV files in a folder, with ids as they were matched, and a note for each."""
+    tables: list[Any] = [file.data if isinstance(file, TidyFile) else None for file in files]
+    for place, found in enumerate(observed, 1):
+        key = str(of_instances.id if found.columns.members else of_instances.group)
+        if all(table is not None for table in (tables[0], tables[place])):
+            rows, keys = Table(files[0].path, tables[0]), list(found.columns.keys)
+            matched, others, _ = shared_keys(rows, key, Table(files[place].path, tables[place]), keys, loose=True)
+            for n, name, ids in ((0, key, matched), *((place, *entry) for entry in zip(keys, others, strict=True))):
+                tables[n] = tables[n].set_column(tables[n].column_names.index(name), name, ids)
     folder.mkdir(parents=True, exist_ok=True)
-    for number, file in enumerate(files):
-        if isinstance(file, TidyFile) and file.data is not None:
+    for number, (file, table) in enumerate(zip(files, tables, strict=True)):
+        if table is not None:
             again = any(file.path.stem == earlier.path.stem for earlier in files[:number])  # sheets of one workbook
             out = folder / f"{file.path.stem}{f'-{number + 1}' if again else ''}.csv"
             check_output(out, [other.path for other in files])
             written = Problem("note", f"the repaired table was written to {out}", str(file.path))
-            file.repairs = [*file.repairs, *write_output(out, [file.data]), written]
+            file.repairs = [*file.repairs, *write_output(out, [table]), written]
 
 
 def with_categories(table: Table, names: Sequence[str]) -> Table:

@@ -15,12 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from unbag._utils.problems import NAMED, Problem, fail, list_some
-from unbag.tables.cells import BOUNDS, MARKS, NUMBER, UNKNOWN, is_readable, read_cell, remove_decorations
+from unbag.tables.cells import BOUNDS, MARKS, NUMBER, UNKNOWN, Cell, is_readable, read_cell, remove_decorations
 from unbag.tables.dates import parse_compact, parse_dates, parse_serials
 from unbag.tables.grid import Grid
 from unbag.tables.ids import normalise
 from unbag.tables.options import Reading
 
+MAX_UNIT = 14  # number of letters up to which a text below a name is a unit
 HEADER_SHARE = 0.6  # a header names at least this share of the columns that the fullest of the first rows has
 ROWS_FOR_WIDTH = 60
 MAX_CATEGORIES = 50  # number of different texts up to which a column of text is searched for variants of a category
@@ -34,7 +35,7 @@ MISSING = frozenset({
 """Words for a missing value in any column, in small letters."""
 MISSING_NUMBER = MISSING | {word for word in UNKNOWN if len(word) > 2} | {
     *("na", "nil", "refused", ".", ":", "x", "*", "**", "nd", "n.d.", "nc", "s/d", "abs", "absent", ": c", "n.v."),
-    *("nk", "n/k", "unk", "dk", "ns", "nr", "n.r.", "s.d.", "tbc", "pending", "#", "c", "z", "/", "- -", "\u00b7", "n"),
+    *("nk", "n/k", "unk", "dk", "ns", "nr", "n.r.", "s.d.", "tbc", "pending", "#", "/", "- -", "\u00b7", *"cfnpruz"),
 }  # fmt: skip
 """Further words for a missing value in a column whose other values are numbers or dates."""
 
@@ -176,7 +177,9 @@ class TidyTable:
         if any(signs):
             self.note(f"percentages were read as fractions, as in {_example(texts, '%')!r}", name)
         values = [cell.low if abs(cell.low) not in _ENDS else cell.high for cell in cells]
-        numbers = {text: value / (100 if any(signs) else 1) for text, value in zip(texts, values, strict=True)}
+        if any(signs):
+            values = [round(value / 100, cell.decimals + 2) for value, cell in zip(values, cells, strict=True)]
+        numbers = dict(zip(texts, values, strict=True))
         if (dates := parse_serials(name, [*numbers.values()])) is not None:
             self.note(f"numbers were read as dates as Excel stores them, {texts[0]!r} as {dates[0]:%Y-%m-%d}", name)
             return dict(zip(texts, dates, strict=True))  # type: ignore[arg-type]
@@ -266,12 +269,7 @@ def find_table(path: Path, grid: Grid) -> TidyTable | None:
     body = _drop_sections(table, _drop_totals(table, body), len(names))
     if not body:
         return None
-    if len(body) > 2 and len(numeric := _numbers(body[1][1])) > 1 and numeric == _numbers(body[2][1]):
-        label = dict(enumerate(body[0][1]))
-        if not _numbers(body[0][1]) and all(label.get(n, "").casefold() not in {"", *MISSING_NUMBER} for n in numeric):
-            names = [f"{name} {label.get(place, '')}".strip() for place, name in enumerate(names)]
-            table.note(f"a second line of names or units was joined to the first, as in {names[min(numeric)]!r}")
-            body = body[1:]
+    names, body = _join_labels(table, names, body)
     if names[0] and all(len(row) == len(names) + 1 and row[-1] for _, row in body):
         names = ["", *names]
         table.note("the first column has no name, so all names were moved one column to the right")
@@ -293,9 +291,12 @@ def _find_header(rows: Rows) -> int:
             start = later[0]
     while start + 2 < len(rows):
         below = [text for text in rows[start + 1][1] if text]
-        if not len(set(below)) < len(below) > counts[start] or _numbers(below, years=False):
+        spans = len(set(below)) < len(below) > counts[start]  # the upper of several header lines, with merged cells
+        sentence = rows[start][1][0] and counts[start] < counts[start + 1] == width and _numbers(rows[start + 2][1])
+        sentence = sentence and MISSING.isdisjoint(text.casefold() for text in below)  # it contains a delimiter
+        if not (spans or sentence) or _numbers(below, years=False):
             break
-        start += 1  # the upper of several header lines, with merged cells
+        start += 1
     return start
 
 
@@ -321,6 +322,27 @@ def _combine_headers(table: TidyTable, upper: list[str], names: list[str]) -> li
     return combined
 
 
+def _join_labels(table: TidyTable, names: list[str], body: Rows) -> tuple[list[str], Rows]:
+    """Add a line of units to the names, and drop lines of longer labels, as of questions, above the rows."""
+    for n_lines in (1, 2):
+        below = [_numbers(row) for _, row in body[n_lines : n_lines + 2]]
+        labels = [dict(enumerate(row)) for _, row in body[:n_lines]]
+        if len(below) < 2 or below[0] != below[1] or not below[0] or any(_numbers(row) for _, row in body[:n_lines]):
+            continue
+        if any(label.get(n, "").casefold() in {"", *MISSING_NUMBER} for label in labels for n in below[0]):
+            continue
+        if n_lines > 1 or max(map(len, body[0][1])) > MAX_UNIT:
+            _note_rows(table, "label", "below the names of the columns", body[:n_lines])
+        elif len(below[0]) > 1:
+            names = [f"{name} {labels[0].get(place, '')}".strip() for place, name in enumerate(names)]
+            example = names[min(below[0])]
+            table.note(f"a second line of names or units was joined to the first, as in {example!r}")
+        else:
+            continue
+        return names, body[n_lines:]
+    return names, body
+
+
 def _drop_other_tables(table: TidyTable, body: Rows, header: list[str]) -> Rows:
     """Drop what follows another line of names: texts below a gap or a title in columns that contain numbers."""
     shown = Counter(place for _, row in body[:10] for place in _numbers(row))
@@ -339,6 +361,7 @@ def _drop_other_tables(table: TidyTable, body: Rows, header: list[str]) -> Rows:
 
 def _drop_notes(table: TidyTable, grid: Grid, body: Rows, n_names: int) -> Rows:
     """Drop the lines at the end of a table with a single text, or with texts alone below a gap."""
+    shown = [bool(_numbers(row)) for _, row in body]
     end = len(body)
     while end:
         number, row = body[end - 1]
@@ -347,7 +370,11 @@ def _drop_notes(table: TidyTable, grid: Grid, body: Rows, n_names: int) -> Rows:
         alone = n_cells == 1 and (n_names > 2 or (bool(row[0]) and (after_gap or len(text) > 40)))
         marked = _FOOTNOTE.match(text) and (n_cells == 1 or (len(text) > 3 and n_cells < min(n_names, 3)))
         if not (alone or marked):
-            break
+            # A legend of several columns follows a line of one text.
+            legend = [place for place in range(len(body) // 2, end) if _count_cells(body[place]) == 1 < n_names]
+            if not (legend and sum(shown) > len(body) // 2 and not any(shown[legend[0] : end])):
+                break
+            end = legend[0] + 1
         end -= 1
     _note_rows(table, "footnote", "below the rows", body[end:])
     return body[:end]
@@ -391,10 +418,10 @@ def _drop_totals(table: TidyTable, body: Rows) -> Rows:
         what = where = None
         if named:
             where = "of rows above"
-            what = _sums_up(row, above) or _sums_up(row, above[since_last:])
+            what = _sums_up(row, above, table.delimiter) or _sums_up(row, above[since_last:], table.delimiter)
         if what is None and place in (0, len(body) - 1) and (named or len(body) > 4):
             rest = [cells for cells in others if not _SURE_TOTAL.fullmatch(next(filter(None, cells)).casefold())]
-            where, what = "of the other rows", _sums_up(row, rest, n_columns=1 if named else 2)
+            where, what = "of the other rows", _sums_up(row, rest, table.delimiter, 1 if named else 2)
         if what is not None:
             table.note(f"line {number} ({label!r}) was left out: its numbers are the {what} {where}")
         elif sure:
@@ -407,12 +434,12 @@ def _drop_totals(table: TidyTable, body: Rows) -> Rows:
     return kept
 
 
-def _sums_up(row: list[str], rows: list[list[str]], n_columns: int = 1) -> str | None:
+def _sums_up(row: list[str], rows: list[list[str]], delimiter: str, n_columns: int = 1) -> str | None:
     """Return whether the numbers of a row are the sums, or else the means, of rows, as far as rounding permits."""
     fits = {"sums": 0, "means": 0}
     for place, text in enumerate(row):
-        total = read_cell(text)
-        cells = [read_cell(other[place]) for other in rows if place < len(other)]
+        total = _read_number(text, delimiter)
+        cells = [_read_number(other[place], delimiter) for other in rows if place < len(other)]
         numbers = [cell.low for cell in cells if cell.kind == NUMBER]
         if total.kind != NUMBER or len(numbers) < 2 or not any(numbers):
             continue
@@ -465,7 +492,9 @@ def _fill_down(table: TidyTable, name: str, values: list[str | None], rows: list
         return values
     if _numbers(shown):
         return values
-    table.note(f"{blank:,} blank cells were filled with the value above them, as those of a merged cell", name)
+    table.note(
+        f"{blank:,} blank cells of column {name} were filled with the value above them, as those of merged cells"
+    )
     filled: list[str | None] = []
     for value in values:
         filled.append(value or filled[-1])
@@ -474,8 +503,14 @@ def _fill_down(table: TidyTable, name: str, values: list[str | None], rows: list
 
 def _numbers(row: Sequence[str], *, years: bool = True) -> set[int]:
     """Return the places of numbers in a row, with or without numbers that may be years."""
-    cells = {place: read_cell(text) for place, text in enumerate(row)}
+    cells = {place: _read_number(text) for place, text in enumerate(row)}
     return {n for n, cell in cells.items() if cell.kind == NUMBER and (years or not 1900 <= cell.low <= 2100)}
+
+
+def _read_number(text: str, delimiter: str = ",") -> Cell:
+    """Read a cell before the decimal separator of its column is known."""
+    first, second = MARKS[::-1] if delimiter == ";" else MARKS
+    return cell if (cell := read_cell(text, first)).kind == NUMBER else read_cell(text, second)
 
 
 def _example(texts: list[str], characters: str) -> str:
