@@ -202,8 +202,8 @@ FILES = {
         "Ward report;;;\nPrinted 3 May 2024;;;\n;;;\nPatient ID;Born;Weight (kg);Sex\n 0017 ;20.04.2012;31,5;w\n"
         "0018;03.11.1999;n/a;W\n;;;\n0021;17.01.1950;82,0;m\nTotal;;;\n* Provisional;;;\n",
         {"Patient ID": ["0017", "0018", "0021"], "Born": [day(4, 20, 2012), day(11, 3, 1999), day(1, 17, 1950)],
-         "Weight (kg)": [31.5, None, 82.0], "Sex": ["W", "W", "m"]},
-        ["2 title lines", "decimal commas", "'w' and 'W' were read", "2 footnote lines"],
+         "Weight (kg)": [31.5, None, 82.0], "Sex": ["w", "w", "m"]},
+        ["2 title lines", "decimal commas", "'W' and 'w' were read", "2 footnote lines"],
     ),
     "flags of a statistical office": (
         "geo\\time\tRate\tCases\nBE\t15.0 e\t1,234\nDE\t: c\t12,345 p\nFR\t14.2\t..\nIT\t9.9 b\tx\nES\t7.1\t980\n",

@@ -44,7 +44,7 @@ _DECORATIONS = (
     ("currency signs were removed", rf"([-+(]?) ?{_SIGN} ?([-(]?{_DIGITS}-?\)?)", r"\1\2"),
     ("currency signs were removed", rf"(\(?{_DIGITS}\)?-?) ?{_SIGN}", r"\1"),
     ("a minus after the number was moved to its front", rf"({_DIGITS})-", r"-\1"),
-    ("signs for approximate numbers were removed", rf"(?:~|≈|ca\.?|approx\.?|circa) ?({_DIGITS})", r"\1"),
+    ("signs for approximate numbers were removed", rf"(?:~|≈|±|ca\.?|approx\.?|circa) ?({_DIGITS}(?: %)?)", r"\1"),
     (
         "flags after numbers were removed",
         rf"({_DIGITS}) ?(?:[*†‡§#!^\u00b9\u00b2\u00b3\u2070-\u2079\u1d43-\u1d5f]+|\[[^\]]{{1,6}}\]|\([a-z\d]{{1,3}}\))",

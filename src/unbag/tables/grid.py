@@ -19,8 +19,13 @@ from unbag.tables.options import is_spreadsheet
 
 DELIMITERS = (",", ";", "\t", "|")
 ROWS_FOR_DELIMITER = 200
+SPACES = " {2,}"
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_LOOKS_IN_1252 = {"cp1251": "[À-ÿ]{4}", "cp1250": "[a-z][¹³¿][a-z]|[£¯][a-zó]", "cp932": "[\ufffd\u201a\u0192]"}
+_LOOKS_IN_1252 = {
+    "cp1251": "[À-ÿ]{4}",
+    "cp1250": r"\w[¹³¿](?=\w)|[£¯][a-zó]|[A-Z][¥Œ](?=[A-Z])",
+    "cp932": "[\ufffd\u201a\u0192]",
+}
 _SPACES = str.maketrans(
     {"\u200b": None, "\ufeff": None, "\u00ad": None} | dict.fromkeys("\u00a0\u202f\u2007\u2009", " ")
 )
@@ -53,7 +58,7 @@ def read_grids(path: Path, sheet: str | None = None) -> dict[str, Grid]:
     else:
         delimiter = _find_delimiter(text)
     if delimiter == " ":
-        rows = [re.split(r"\t| {2,}", line.strip()) if line.strip() else [] for line in text.splitlines()]
+        rows = [re.split(SPACES, line.strip()) if line.strip() else [] for line in text.splitlines()]
         notes += ("columns were separated at two or more spaces",)
     else:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True))
@@ -84,16 +89,17 @@ def _find_delimiter(text: str) -> str:
 
     A space stands for two or more of them between the columns of a listing.
     """
+    lines = [line for line in text.splitlines() if line.strip()][:ROWS_FOR_DELIMITER]
 
     def agreement(delimiter: str) -> tuple[int, int]:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        widths = Counter(len(row) for row, _ in zip(lines, range(ROWS_FOR_DELIMITER), strict=False) if any(row))
+        if delimiter == " ":
+            widths = Counter(len(re.split(SPACES, line.strip())) for line in lines)
+        else:
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            widths = Counter(len(row) for row, _ in zip(rows, range(ROWS_FOR_DELIMITER), strict=False) if any(row))
         return max(((count, width) for width, count in widths.items() if width > 1), default=(0, 0))
 
-    best = max(DELIMITERS, key=agreement)
-    lines = [line for line in text.splitlines() if line.strip()][:ROWS_FOR_DELIMITER]
-    spaced = sum(re.search(r"\S {2,}\S", line) is not None for line in lines)
-    return " " if 2 * agreement(best)[0] < len(lines) and 2 * spaced > len(lines) > 2 else best
+    return max((*DELIMITERS, " "), key=agreement)
 
 
 def _read_sheets(path: Path, sheet: str | None) -> dict[str, Grid]:

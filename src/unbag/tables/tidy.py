@@ -34,19 +34,23 @@ MISSING = frozenset({
 })  # fmt: skip
 """Words for a missing value in any column, in small letters."""
 MISSING_NUMBER = MISSING | {word for word in UNKNOWN if len(word) > 2} | {
-    *("na", "nil", "refused", ".", ":", "x", "*", "**", "nd", "n.d.", "nc", "s/d", "abs", "absent", ": c", "n.v."),
-    *("nk", "n/k", "unk", "dk", "ns", "nr", "n.r.", "s.d.", "tbc", "pending", "#", "/", "- -", "\u00b7", *"cfnpruz"),
+    *("na", "nil", "refused", "nd", "n.d.", "nc", "s/d", "abs", "absent", "n.v."),
+    *("nk", "n/k", "unk", "dk", "ns", "nr", "n.r.", "s.d.", "tbc", "pending", "- -"),
 }  # fmt: skip
 """Further words for a missing value in a column whose other values are numbers or dates."""
+_NO_NUMBER = re.compile(
+    r"[:.*\u2026\u00b7/#?\u2012-\u2014-]{1,5} ?\(?[a-z]{0,2}\)?|\[[a-z]{1,3}\]|\([a-z]{1,2}\)|[a-z]"
+)
+"""Signs and flags without a number in such a column."""
 
 _SURE_TOTAL = re.compile(
-    r".*\b(sub-?)?total\b.*|totals|totaa?le?|totalt|i alt|gesamt|insgesamt|(zwischen|gesamt)?summe|celkem|összesen|"
+    r".*\b((sub-?)?total|insgesamt)\b.*|totals|totaa?le?|totalt|i alt|gesamt|(zwischen|gesamt)?summe|celkem|összesen|"
     r"toplam|samtliga|yhteensä|ogółem|razem|итого|всего|合計"
 )
 _TOTAL = re.compile(
     rf"{_SURE_TOTAL.pattern}|sum|suma|somme|ensemble|all\b.*|alle|overall|zusammen|gesamt.*|average|mean"
 )
-_BETWEEN = re.compile(r"[-=_+|]{4,}|(page|seite|p[aá]gina|strona)\s\d+.{0,12}", re.IGNORECASE)
+_BETWEEN = re.compile(r"[-=_+|:]{4,}|(page|seite|p[aá]gina|strona)\s\d+.{0,12}", re.IGNORECASE)
 _ASIDE = re.compile(r"(cover|(table of )?contents|index|notes?|read ?me|about|metadata|legend)\b.*", re.IGNORECASE)
 _FOOTNOTE = re.compile(
     r"(source|sources|note|notes|footnote|quelle|fuente|last updated|published|copyright|©|crown copyright|stand:|"
@@ -55,7 +59,7 @@ _FOOTNOTE = re.compile(
     r"[*†‡]|\[?\(?(note )?[0-9a-z]{1,2}[\]).:]\s|[a-z.:*]{1,3} ?= )",
     re.IGNORECASE,
 )
-_MARKERS = re.compile(r"(\s*(\[(note|notes|r|p)?\s*\w{1,2}\]|\(\d\)|[*†‡¹²³⁴])+)$", re.IGNORECASE)
+_MARKERS = re.compile(r"(\s*(\[(note|notes|r|p)?\s*\w{1,2}\]|\(\d\)|(?<=\s)\d\)|[*†‡¹²³⁴])+)$", re.IGNORECASE)
 
 _ENDS = {float("inf"), float("-inf")}
 Rows = list[tuple[int, list[str]]]  # rows with the numbers of their lines
@@ -116,13 +120,14 @@ class TidyTable:
 
     def _read_values(self, name: str, values: list[str | None], reading: Reading) -> pa.Array:
         texts = list(dict.fromkeys(value for value in values if value is not None))
-        plain = [text for text in texts if text.casefold() not in MISSING_NUMBER]
+        words = {text.casefold() for text in texts if _NO_NUMBER.fullmatch(text.casefold())} | MISSING_NUMBER
+        plain = [text for text in texts if text.casefold() not in words]
         found: dict[str, float] | dict[str, datetime] | None = None
         if plain:
             found = self._read_dates(name, plain, reading.dates) or self._read_numbers(name, plain, reading.decimal)
         if found is None:
             return pa.array(self._merge_variants(name, self._blank(name, values, MISSING)), pa.string())
-        blank = [None if value is None else found.get(value) for value in self._blank(name, values, MISSING_NUMBER)]
+        blank = [None if value is None else found.get(value) for value in self._blank(name, values, words)]
         first = next(iter(found.values()))
         if isinstance(first, datetime):
             kind = pa.timestamp("s") if any(moment.time() != time() for moment in found.values()) else pa.date32()
@@ -208,7 +213,7 @@ class TidyTable:
         if not 1 < len(counts) <= MAX_CATEGORIES:
             return values
         variants = defaultdict(list)
-        for text in sorted(counts, key=lambda text: (-counts[text], text)):
+        for text in sorted(counts, key=lambda text: -counts[text]):
             variants[normalise(text)].append(text)
         letters = [key for key in variants if len(key) == 1 and key.isalpha()]
         words = [[key for key in variants if len(key) > 1 and key.startswith(letter)] for letter in letters]
@@ -329,13 +334,19 @@ def _join_labels(table: TidyTable, names: list[str], body: Rows) -> tuple[list[s
         labels = [dict(enumerate(row)) for _, row in body[:n_lines]]
         if len(below) < 2 or below[0] != below[1] or not below[0] or any(_numbers(row) for _, row in body[:n_lines]):
             continue
-        if any(label.get(n, "").casefold() in {"", *MISSING_NUMBER} for label in labels for n in below[0]):
+        found = {label.get(n, "").casefold() for label in labels for n in below[0]}
+        second = not body[0][1][0] and all(row[0] for _, row in body[1:3]) and any(found)  # has no name of rows
+        if found & MISSING_NUMBER or ("" in found and not (second and n_lines == 1)):
             continue
         if n_lines > 1 or max(map(len, body[0][1])) > MAX_UNIT:
             _note_rows(table, "label", "below the names of the columns", body[:n_lines])
-        elif len(below[0]) > 1:
-            names = [f"{name} {labels[0].get(place, '')}".strip() for place, name in enumerate(names)]
-            example = names[min(below[0])]
+        elif len(below[0]) > 1 or second:
+            above, joined = "", []
+            for place, name in enumerate(names):
+                label = labels[0].get(place, "")
+                above = name or above
+                joined.append(f"{above if label else name} {label}".strip())
+            names, example = joined, joined[max(below[0])]
             table.note(f"a second line of names or units was joined to the first, as in {example!r}")
         else:
             continue
@@ -445,7 +456,8 @@ def _sums_up(row: list[str], rows: list[list[str]], delimiter: str, n_columns: i
             continue
         room = max(0.02 * abs(total.low), 5 * (len(cells) - len(numbers))) if n_columns == 1 else 1e-6 * abs(total.low)
         rounding = 0.5 * 10.0**-total.decimals
-        fits["sums"] += 1 if abs(total.low - sum(numbers)) <= room else -len(row)
+        inside = min(numbers) <= total.low <= max(numbers)  # rates have no sums
+        fits["sums"] += 1 if abs(total.low - sum(numbers)) <= room else 0 if inside else -len(row)
         fits["means"] += 1 if abs(total.low - sum(numbers) / len(numbers)) <= rounding else -len(row)
     return next((what for what, count in fits.items() if count >= n_columns), None)
 
