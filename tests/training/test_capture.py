@@ -12,7 +12,7 @@ from training_problems import drawn, network, observe, table
 from unbag import Groups
 from unbag.training import Settings
 from unbag.training.batches import Batches
-from unbag.training.capture import CapturedSteps
+from unbag.training.capture import CapturedSteps, can_be_captured
 from unbag.training.replicas import Replicas, make_models
 from unbag.training.settings import make_optimiser
 from unbag.training.step import Hooks, Step
