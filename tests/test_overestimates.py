@@ -303,6 +303,20 @@ def test_a_column_with_the_share_of_the_group_is_found(noise):
     assert clf.estimated_accuracy_ is None
 
 
+def test_a_noisy_share_and_a_property_of_rows_and_groups_give_similar_data():
+    """No finding distinguishes the worlds; where the share of a new group is unknown, one estimate is far too high."""
+    rng, y, ids, share = shares()
+    leak = fit((share[ids] + 0.3 * rng.normal(size=len(y)))[:, None], y, ids)
+    column = rng.beta(1, 1, 100)[ids] + 0.3 * rng.normal(size=len(y))
+    genuine = fit(column[:, None], (rng.random(len(y)) < column).astype(int), ids)
+    assert kinds(leak.diagnosis_) == kinds(genuine.diagnosis_) == []
+    assert abs(leak.estimated_accuracy_.value - genuine.estimated_accuracy_.value) < 0.1
+    new = rng.beta(1, 1, 10_000) + 0.3 * rng.normal(size=10_000)
+    assert abs((genuine.predict(new[:, None]) == (rng.random(10_000) < new)).mean() - 0.8) < 0.03
+    unknown = 0.5 + 0.3 * rng.normal(size=10_000)
+    assert abs((leak.predict(unknown[:, None]) == rng.integers(0, 2, 10_000)).mean() - 0.5) < 0.03
+
+
 @pytest.mark.parametrize("feature", ["the label with noise", "a property of the group", "of both"])
 def test_features_of_rows_and_groups_are_no_share(feature):
     rng, y, ids, _ = shares()
@@ -359,6 +373,20 @@ def test_shares_that_depend_on_the_size_of_the_group_are_reported():
     assert "depends on the size of the group" in found.message
     y = (rng.random(len(ids)) < rng.beta(2, 2, 80)[ids]).astype(int)
     assert diagnose(LabelProportions(), groups, LabelProportions().observe(y, groups, 2), 2) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_twelve_groups_show_that_large_ones_are_of_one_class(seed):
+    rng = np.random.default_rng(seed)
+    large = rng.permutation(12) < 5
+    counts = rng.binomial(np.where(large, 64, 16), np.where(large, 1, 0.4))
+    findings = diagnose(
+        "label_proportions",
+        Groups.from_sizes([64 if one else 16 for one in large]),
+        np.stack([counts, np.where(large, 64, 16) - counts], 1),
+        2,
+    )
+    assert "size_dependent_shares" in kinds(findings)
 
 
 def test_other_shares_of_the_classes_in_new_rows_are_a_shift():

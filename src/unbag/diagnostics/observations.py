@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from math import log2
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,10 @@ MIN_CORRELATION = 0.01
 # Share of the information of a label below which observations contain little: counts of two classes in groups of a
 # thousand, or bags of a hundred that are positive as often as negative.
 MIN_INFORMATION = 0.01
-# Difference between the share of a class among rows and its mean over groups, its standard errors, number of groups.
-MIN_SIZE_EFFECT, SIZE_ERRORS, MIN_GROUPS = 0.1, 5.0, 10
+# Difference between the share of a class among rows and its mean over groups, and number of groups. Chance is excluded
+# by standard errors or, in few groups, where these are rough, by the share of the permutations with such a difference.
+MIN_SIZE_EFFECT, MIN_GROUPS = 0.1, 10
+SIZE_ERRORS, FEW_GROUPS, N_PERMUTATIONS, SIZE_CHANCE = 4.0, 200, 1999, 0.001
 
 
 @register_check("observations")
@@ -92,7 +95,9 @@ def check_size_dependence(context: Context) -> Iterator[Finding]:
         error = influence.std(0) / len(shares) ** 0.5
         difference = (of_rows - of_groups).abs()
         label = int(difference.argmax())
-        if difference[label] > max(MIN_SIZE_EFFECT, SIZE_ERRORS * float(error[label])):
+        if difference[label] > MIN_SIZE_EFFECT and (
+            difference[label] > SIZE_ERRORS * error[label] or _is_related(sizes[:, 0], shares[:, label])
+        ):
             yield Finding(
                 "size_dependent_shares",
                 f"{of_rows[label]:.1%} of all rows are of class {context.classes[label]}, but {of_groups[label]:.1%} "
@@ -105,6 +110,16 @@ def check_size_dependence(context: Context) -> Iterator[Finding]:
 def find_classes(s: Observations) -> Tensor:
     """Return which classes may occur in groups whose counts were observed, (classes,)."""
     return (s.checked if s.aggregate.outcome == "class_counts" else s.checked[..., HIGH]).any(0)
+
+
+def _is_related(sizes: Tensor, shares: Tensor) -> bool:
+    """Return whether chance hardly pairs sizes and shares of few groups so that their covariance is as large."""
+    if len(sizes) > FEW_GROUPS:
+        return False
+    values, centred = shares.numpy(), (sizes - sizes.mean()).numpy()
+    orders = np.random.default_rng(0).permuted(np.tile(values, (N_PERMUTATIONS, 1)), axis=1)
+    as_far = np.abs(orders @ centred) >= abs(values @ centred)
+    return bool((1 + as_far.sum()) / (1 + N_PERMUTATIONS) <= SIZE_CHANCE)
 
 
 def _describe_differences(s: Observations) -> Iterator[Finding]:
