@@ -88,8 +88,8 @@ class Thresholds:
     min_groups_for_validation: int = 21
     """With fewer groups, a single validation part would be too small to choose by, and nothing is held out."""
     e_steps_after_training: float = 20.0
-    """Time to reserve for the mixture, estimates and checks, in E-steps on all groups: with 200 classes and 2,500 groups
-    of 16, they took twice a share of 0.2 of a limit of 20 seconds."""
+    """Time to reserve for the mixture, estimates and checks, in E-steps on all groups: with 200 classes and 2,500
+    groups of 16, they took twice a share of 0.2 of a limit of 20 seconds."""
     share_of_time_for_training: float = 0.8
     """Of a time limit; estimates and checks after training take at most the rest."""
     seconds_before_processes: float = 1.0

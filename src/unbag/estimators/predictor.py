@@ -229,9 +229,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """Return one module of torch from rows to the log-probabilities of the classes, shape ``(rows, classes)``.
 
         It contains scaling, missing values, all models, their weights and temperatures, can be moved to a GPU, and is
-        accepted by ``torch.export.export`` and ``torch.onnx.export``, with ``dynamic_shapes`` for any number of rows. Rows
-        are numbers or images; of a table of pandas, polars or Arrow, the columns of :meth:`get_feature_names_out`. Trees
-        and classifiers of scikit-learn have no form as a module and raise an error.
+        accepted by ``torch.export.export`` and ``torch.onnx.export``, with ``dynamic_shapes`` for any number of rows.
+        Rows are numbers or images; of a table of pandas, polars or Arrow, the columns of :meth:`get_feature_names_out`.
+        Trees and classifiers of scikit-learn have no form as a module and raise an error.
 
         Examples
         --------
