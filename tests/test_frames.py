@@ -156,14 +156,8 @@ def test_classifiers_of_scikit_learn_read_missing_numbers():
     [
         ([None] * N, "X, column bad: the column has no values at all; leave it out"),
         ([1.0, np.inf] * (N // 2), "X, row 2, column bad: inf is infinite"),
-        (
-            [1.0, "x"] * (N // 2),
-            "the values of column 'bad' of X have no common type, they are of type float, str; convert all",
-        ),
-        (
-            [2**70] * N,
-            "the values of column 'bad' of X .* of type int; convert all of them to numbers of at most 64 bits",
-        ),
+        ([1.0, "x"] * (N // 2), "X cannot be read: .*column bad.*; convert the values of each column"),
+        ([2**70] * N, "X cannot be read: .* too .*; convert the values of each column to numbers of at most 64 bits"),
         (
             pd.cut(np.arange(N), 4),
             "X, column bad: the categories of the column are of type .*; convert them to text .*X\\['bad'\\].astype",

@@ -18,6 +18,7 @@ class Table:
 
     path: Path
     data: pa.Table
+    categorical: tuple[str, ...] = ()  # columns that are categories whatever their text looks like
 
     @property
     def file(self) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from unbag._utils.problems import Problem, TableError, fail, in_rows, list_some
@@ -73,23 +73,16 @@ class Feature:
         return [self.name]
 
 
-@dataclass
-class Tally:
-    """Numbers of encoded values that do not occur in training rows, by column."""
+Tally = Counter[tuple[str, str]]
+"""Numbers of encoded values that do not occur in training rows, by what is unknown about them and column."""
+UNKNOWN = "categories that training rows did not have"  # all columns of the feature are 0
+FILLED = "missing, but no training row had a missing value here"  # to which no model can have adapted
 
-    unknown: Counter[str] = field(default_factory=Counter)
-    """Categories of no training row: all columns of the feature are 0."""
-    filled: Counter[str] = field(default_factory=Counter)
-    """Missing numbers in a column without missing numbers in training rows, to which no model can have adapted."""
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.unknown + other.unknown, self.filled + other.filled)
-
-    def as_problems(self, file: str) -> list[Problem]:
-        """Return the counts as notes."""
-        notes = [("categories that training rows did not have", *item) for item in self.unknown.items()]
-        notes += [("missing, but no training row had a missing value here", *item) for item in self.filled.items()]
-        return [Problem("note", f"{count:,} values are {what}", file, None, name) for what, name, count in notes]
+def describe_tally(tally: Tally, file: str) -> list[Problem]:
+    """Return the numbers of unknown values as notes."""
+    notes = sorted(((what, name, count) for (what, name), count in tally.items() if count), key=lambda note: note[0])
+    return [Problem("note", f"{count:,} values are {what}", file, None, name) for what, name, count in notes]
 
 
 @dataclass(frozen=True)
@@ -109,11 +102,6 @@ class Preparation:
         return [name for feature in self.features for name in feature.encoded_names]
 
     @property
-    def dtype(self) -> np.dtype:
-        """Type of the matrix: float32 if all features are arrays, else float64."""
-        return np.dtype(np.float32 if all(feature.kind == "array" for feature in self.features) else np.float64)
-
-    @property
     def csv_types(self) -> dict[str, pa.DataType]:
         """Types of the columns of a CSV file, so that all parts of a file are read with the same types."""
         kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.string(), "category": pa.string()}
@@ -122,39 +110,37 @@ class Preparation:
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
         """Return the matrix of a table, ``(rows, columns)``, and count values that training rows did not have.
 
-        ``first_row`` is the number of rows of the file before those of the table.
+        It has float32 if all features are arrays. ``first_row`` is the number of rows of the file before the table.
         """
-        X = np.zeros((len(table), len(self.encoded_names)), self.dtype)
-        for start, values in self._encode_features(table, tally, first_row):
-            if values.ndim == 2:
-                X[:, start : start + values.shape[1]] = values
-            else:
-                known = np.flatnonzero(values >= 0)
-                X[known, start + values[known]] = 1
+        X, end = np.zeros((len(table), len(self.encoded_names)), self._dtype), 0
+        for block in self._blocks(table, tally, first_row):
+            start, end = end, end + block.shape[1]
+            X[:, start:end] = block.toarray() if isinstance(block, csr_array) else block
         return X
 
     def encode_rows(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> Tensor | SparseRows:
         """Return the rows of a table: sparse if a column has many categories, and the dense matrix would be large."""
-        shape = len(table), len(self.encoded_names)
-        wide = any(len(feature.values) > WIDE_CATEGORY for feature in self.features)
-        if not wide or shape[0] * shape[1] * self.dtype.itemsize <= MAX_DENSE_BYTES:
+        n_bytes = len(table) * len(self.encoded_names) * self._dtype.itemsize
+        if n_bytes <= MAX_DENSE_BYTES or all(len(feature.values) <= WIDE_CATEGORY for feature in self.features):
             return torch.from_numpy(self.encode(table, tally, first_row))
-        parts = []
-        for start, values in self._encode_features(table, tally, first_row):
-            width = values.shape[1] if values.ndim == 2 else 1
-            rows, columns = np.repeat(np.arange(shape[0]), width), np.tile(np.arange(width), shape[0])
-            if values.ndim == 1:
-                rows, columns = np.flatnonzero(values >= 0), values[values >= 0]
-            parts.append((rows, columns + start, values.ravel() if values.ndim == 2 else np.ones(len(rows))))
-        rows, columns, numbers = map(np.concatenate, zip(*parts, strict=True))
-        return SparseRows(csr_array((numbers, (rows, columns)), shape=shape))
+        return SparseRows(hstack([*map(_store, self._blocks(table, tally, first_row))], format="csr"))
 
-    def _encode_features(self, table: Table, tally: Tally | None, first_row: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the first column of each feature, and its values; see :func:`_encode`."""
-        tally, start = tally or Tally(), 0
-        for feature in self.features:
-            yield start, _encode(feature, table, tally, first_row)
-            start += len(feature.encoded_names)
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.dtype(np.float32 if all(feature.kind == "array" for feature in self.features) else np.float64)
+
+    def _blocks(self, table: Table, tally: Tally | None, first_row: int) -> Iterator[np.ndarray | csr_array]:
+        """Yield the columns of each feature, ``(rows, columns of the feature)``; those of categories are sparse."""
+        tally = Counter() if tally is None else tally
+        return (_encode(feature, table, tally, first_row) for feature in self.features)
+
+
+def _store(block: np.ndarray | csr_array) -> csr_array:
+    """Return a sparse matrix in which all values of dense columns are stored, zeros included."""
+    if isinstance(block, csr_array):
+        return block
+    n, width = block.shape
+    return csr_array((block.ravel(), np.tile(np.arange(width), n), np.arange(n + 1) * width), shape=block.shape)
 
 
 def fit_preparation(table: Table, names: Sequence[str], rows: np.ndarray | None = None) -> Preparation:
@@ -258,8 +244,8 @@ def _fit(table: Table, name: str, rows: np.ndarray | None) -> Feature:
     return Feature(name, kind, has_missing=bool(is_missing(column).any()))
 
 
-def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.ndarray:
-    """Return the numbers of a feature, ``(rows, width)``, or of each row its category, ``(rows,)``, -1 if unknown."""
+def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.ndarray | csr_array:
+    """Return the columns of the matrix for a feature."""
     column = table.column(feature.name)
 
     def fail_in_row(row: int, message: str) -> TableError:
@@ -271,8 +257,10 @@ def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.
         column = pa.nulls(len(column), pa.string())
     if feature.kind == "category" and not is_array(column.type):
         number = whole_numbers(pc.index_in(as_categories(column), value_set=pa.array(feature.values, pa.string())))
-        tally.unknown += Counter({feature.name: int((number < 0).sum())})
-        return number
+        known = number >= 0
+        tally[UNKNOWN, feature.name] += int((~known).sum())
+        offsets = np.append(0, known.cumsum())
+        return csr_array((np.ones(known.sum()), number[known], offsets), shape=(len(column), len(feature.values)))
     if feature.kind == "date" and pa.types.is_string(column.type):
         column = _parse_dates(column)
     found = kind_of(column)  # times and durations are numbers by their kind
@@ -288,7 +276,7 @@ def _encode(feature: Feature, table: Table, tally: Tally, first_row: int) -> np.
         row = int(too_large.argmax())
         raise fail_in_row(row, f"{numbers[row]} is infinite or too large; correct it, or leave it empty")
     if not feature.has_missing:
-        tally.filled += Counter({feature.name: int(np.isnan(numbers).sum())})
+        tally[FILLED, feature.name] += int(np.isnan(numbers).sum())
     return numbers[:, None]
 
 

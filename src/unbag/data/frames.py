@@ -18,7 +18,7 @@ from torch import Tensor
 from unbag._utils.findings import UnbagWarning
 from unbag._utils.problems import NAMED
 from unbag.data.columns import Table, plain_types
-from unbag.data.features import Preparation, Tally, feature_problems, find_number_texts, fit_preparation
+from unbag.data.features import Preparation, Tally, describe_tally, feature_problems, find_number_texts, fit_preparation
 from unbag.data.groups import Groups
 from unbag.data.row_source import SparseRows, gather_rows, select_rows
 
@@ -45,14 +45,7 @@ class EncodedRows:
         return EncodedRows(take(self.rows, torch.from_numpy(which)), self.preparation)
 
 
-@dataclass(frozen=True, eq=False)
-class Frame(Table):
-    """A table with the names of its columns of a categorical type."""
-
-    categorical: frozenset[str]
-
-
-def read_frame(X: Any) -> Frame | None:
+def read_frame(X: Any) -> Table | None:
     """Convert a pandas, polars or Arrow table; return None for arrays, tensors and lists."""
     if type(X).__name__ == "LazyFrame":
         raise ValueError("X is a polars LazyFrame, whose rows are not computed yet; pass X.collect()")
@@ -67,24 +60,14 @@ def read_frame(X: Any) -> Frame | None:
         else:
             data = pa.table(X)
     except (pa.ArrowException, TypeError, OverflowError) as error:  # a column of pandas may hold any objects
-        raise ValueError(_describe_unreadable(X, error)) from error
-    categorical = {field.name for field in data.schema if pa.types.is_dictionary(field.type)}
-    return Frame(X_FILE, plain_types(data, str(X_FILE)), frozenset(categorical))
+        reasons = "; ".join(map(str, error.args))  # the second names the column
+        advice = "convert the values of each column to numbers of at most 64 bits, or to text"
+        raise ValueError(f"X cannot be read: {reasons}; {advice}") from error
+    categorical = tuple(field.name for field in data.schema if pa.types.is_dictionary(field.type))
+    return Table(X_FILE, plain_types(data, str(X_FILE)), categorical)
 
 
-def _describe_unreadable(X: Any, error: Exception) -> str:
-    """Describe the column that Arrow cannot read, and the types of its values."""
-    for name, values in X.items():
-        try:
-            pa.Array.from_pandas(values)
-        except (pa.ArrowException, TypeError, OverflowError):
-            kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-            advice = "convert all of them to numbers of at most 64 bits, or to text"
-            return f"the values of column {name!r} of X have no common type, they are of type {kinds}; {advice}"
-    return f"X cannot be read: {error}; convert each column to numbers or to text"
-
-
-def fit_frame(estimator: Any, X: Any, table: Frame, groups: Sequence[Groups]) -> Tensor | SparseRows:
+def fit_frame(estimator: Any, X: Any, table: Table, groups: Sequence[Groups]) -> Tensor | SparseRows:
     """Fit the encoding of a table to the rows in groups, and return all rows encoded."""
     validate_data(estimator, X, reset=True, skip_check_array=True)
     problems = (next(feature_problems(table, name), None) for name in table.names)
@@ -111,6 +94,6 @@ def encode_frame(estimator: Any, X: Any) -> Tensor | SparseRows:
         validate_data(estimator, X, reset=False, skip_check_array=True)
         data = table.data.rename_columns(names)  # scikit-learn has accepted other names, by order
     rows = estimator.preparation_.encode_rows(Table(X_FILE, data), tally)
-    for problem in tally.as_problems(str(X_FILE)):
+    for problem in describe_tally(tally, str(X_FILE)):
         warnings.warn(str(problem), UnbagWarning, stacklevel=5)
     return rows

@@ -42,8 +42,6 @@ RELEASED = 1 << 26  # bytes after which pages that were written are given back t
 class ColumnTable(Table):
     """A table whose columns are read from the file when they are asked for, one at a time."""
 
-    categorical: tuple[str, ...]
-
     def column(self, name: str) -> pa.Array:
         """Return a column in one piece."""
         if name in self.data.column_names:

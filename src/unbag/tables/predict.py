@@ -15,7 +15,7 @@ from unbag._utils.problems import Problem, fail, list_some, raise_errors
 from unbag.aggregates import Aggregate, LabelProportions
 from unbag.aggregates.registry import find_kind, is_built_in, make_aggregate
 from unbag.data.columns import Table
-from unbag.data.features import Preparation, Tally
+from unbag.data.features import Preparation, Tally, describe_tally
 from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
 from unbag.data.row_source import gather_rows
@@ -50,7 +50,7 @@ class Seen:
         assert self.moments is not None
         shifts = find_shift(clf.feature_statistics_, self.moments, clf.preparation_.encoded_names)
         warnings = [Problem("warning", shift.message, str(file)) for shift in shifts]
-        return [*self.tally.as_problems(str(file)), *self.notes, *warnings]
+        return [*describe_tally(self.tally, str(file)), *self.notes, *warnings]
 
 
 @dataclass(frozen=True, eq=False)
