@@ -102,6 +102,11 @@ class Preparation:
         return [name for feature in self.features for name in feature.encoded_names]
 
     @property
+    def dtype(self) -> np.dtype:
+        """Type of the matrix: float32 if all features are arrays, else float64."""
+        return np.dtype(np.float32 if all(feature.kind == "array" for feature in self.features) else np.float64)
+
+    @property
     def csv_types(self) -> dict[str, pa.DataType]:
         """Types of the columns of a CSV file, so that all parts of a file are read with the same types."""
         kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.string(), "category": pa.string()}
@@ -110,9 +115,9 @@ class Preparation:
     def encode(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> np.ndarray:
         """Return the matrix of a table, ``(rows, columns)``, and count values that training rows did not have.
 
-        It has float32 if all features are arrays. ``first_row`` is the number of rows of the file before the table.
+        ``first_row`` is the number of rows of the file before those of the table.
         """
-        X, end = np.zeros((len(table), len(self.encoded_names)), self._dtype), 0
+        X, end = np.zeros((len(table), len(self.encoded_names)), self.dtype), 0
         for block in self._blocks(table, tally, first_row):
             start, end = end, end + block.shape[1]
             X[:, start:end] = block.toarray() if isinstance(block, csr_array) else block
@@ -120,14 +125,10 @@ class Preparation:
 
     def encode_rows(self, table: Table, tally: Tally | None = None, first_row: int = 0) -> Tensor | SparseRows:
         """Return the rows of a table: sparse if a column has many categories, and the dense matrix would be large."""
-        n_bytes = len(table) * len(self.encoded_names) * self._dtype.itemsize
+        n_bytes = len(table) * len(self.encoded_names) * self.dtype.itemsize
         if n_bytes <= MAX_DENSE_BYTES or all(len(feature.values) <= WIDE_CATEGORY for feature in self.features):
             return torch.from_numpy(self.encode(table, tally, first_row))
         return SparseRows(hstack([*map(_store, self._blocks(table, tally, first_row))], format="csr"))
-
-    @property
-    def _dtype(self) -> np.dtype:
-        return np.dtype(np.float32 if all(feature.kind == "array" for feature in self.features) else np.float64)
 
     def _blocks(self, table: Table, tally: Tally | None, first_row: int) -> Iterator[np.ndarray | csr_array]:
         """Yield the columns of each feature, ``(rows, columns of the feature)``; those of categories are sparse."""

@@ -61,20 +61,16 @@ class Groups:
         if self.ids is not None and len(self.ids) != len(self):
             raise ValueError(f"ids has {len(self.ids)} names for {len(self)} groups")
         if offsets[0] != 0 or offsets[-1] != len(members):
-            raise ValueError(
-                f"offsets must start at 0 and end at the number of memberships, {len(members)}; "
-                f"got {int(offsets[0])} and {int(offsets[-1])}"
-            )
+            rule = f"offsets must start at 0 and end at the number of memberships, {len(members)}"
+            raise ValueError(f"{rule}; got {int(offsets[0])} and {int(offsets[-1])}")
         if bool((empty := offsets.diff() < 1).any()):
             named = format_indices("group", empty, self.name)
             raise ValueError(f"offsets must increase, but {named} has no members; leave out empty groups")
         if bool((negative := members < 0).any()):
             raise ValueError(f"row number {int(members.min())} is negative; see {self.format_groups_holding(negative)}")
         if self.n_rows is not None and bool((beyond := members >= self.n_rows).any()):
-            raise ValueError(
-                f"row number {self.last_row} is out of range for {self.n_rows} rows; "
-                f"see {self.format_groups_holding(beyond)}"
-            )
+            places = self.format_groups_holding(beyond)
+            raise ValueError(f"row number {self.last_row} is out of range for {self.n_rows} rows; see {places}")
 
     @classmethod
     def from_ids(cls, ids: Any) -> Groups:
@@ -179,40 +175,17 @@ class Groups:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def device(self) -> torch.device:
-        """Device of members and offsets."""
-        return self.members.device
-
     @cached_property
     def segments(self) -> Segments:
         """The memberships of each group without row numbers, the form that aggregates and kernels use."""
         return Segments(self.offsets)
 
-    @property
-    def sizes(self) -> Tensor:
-        """Number of members of each group, shape ``(groups,)``."""
-        return self.segments.sizes
-
-    @property
-    def min_size(self) -> int:
-        """Size of the smallest group."""
-        return self.segments.min_size
-
-    @property
-    def max_size(self) -> int:
-        """Size of the largest group."""
-        return self.segments.max_size
-
-    @property
-    def uniform_size(self) -> int | None:
-        """The size that all groups share, or None."""
-        return self.segments.uniform_size
-
-    @property
-    def segment(self) -> Tensor:
-        """Group number of each membership, shape ``(memberships,)``."""
-        return self.segments.index
+    device = property(lambda self: self.members.device, doc="Device of members and offsets.")
+    sizes = property(lambda self: self.segments.sizes, doc="Number of members of each group, shape ``(groups,)``.")
+    min_size = property(lambda self: self.segments.min_size, doc="Size of the smallest group.")
+    max_size = property(lambda self: self.segments.max_size, doc="Size of the largest group.")
+    uniform_size = property(lambda self: self.segments.uniform_size, doc="The size that all groups share, or None.")
+    segment = property(lambda self: self.segments.index, doc="Group of each membership, shape ``(memberships,)``.")
 
     @cached_property
     def last_row(self) -> int:
@@ -277,9 +250,8 @@ def number_ids(ids: Any) -> tuple[list[Any], Tensor]:
     try:
         unique, inverse = np.unique(ids, return_inverse=True)
     except TypeError as error:
-        raise TypeError(
-            f"ids cannot be sorted: {error}; convert them to one type, for example with [str(i) for i in ids]"
-        ) from error
+        advice = "convert them to one type, for example with [str(i) for i in ids]"
+        raise TypeError(f"ids cannot be sorted: {error}; {advice}") from error
     return unique.tolist(), torch.from_numpy(inverse.astype(np.int64))
 
 

@@ -91,7 +91,8 @@ def is_target(y: Any) -> bool:
 
 def columns_of_target(y: np.ndarray) -> list[Any] | None:
     """Return the names of the columns of the observations; None where they have none."""
-    title = (y.dtype.fields or {})["z"][2:]
+    assert y.dtype.fields is not None
+    title = y.dtype.fields["z"][2:]
     return ast.literal_eval(title[0]) if title else None
 
 

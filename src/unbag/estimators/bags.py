@@ -50,8 +50,9 @@ def fit_bag_model(problem: Problem, mixture: Mixture, make_schedule: Callable[[P
     other observations and for images.
     """
     out_of_fold, bags, X = mixture.out_of_fold, problem.sets[0], problem.X
-    is_table = isinstance(X, Tensor) and X.ndim == 2
-    if not is_table or len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
+    if not isinstance(X, Tensor) or X.ndim != 2:
+        return None
+    if len(problem.sets) > 1 or not bags.aggregate.pooled or not bool(out_of_fold.isfinite().all()):
         return None
     columns = _pool(X, out_of_fold, bags)
     scaling = fit_scaling(columns, "standard")

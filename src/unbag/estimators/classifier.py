@@ -204,8 +204,8 @@ class AggregateClassifier(Predictor):
             expected = mixture.log_probs(problem.X).exp().mean(0).double()
             distance = (data.class_shares.shares[:, None] - expected).square()
             self.class_order_, self.symmetry_ = match_classes(-distance.numpy(), data.symmetry), "none"
-        kinds, fitted = [s.aggregate for s in data.caller_sets], [s.aggregate for s in problem.sets]
-        rates = [fitted_rate(f) if fits_rate(k) else None for k, f in zip(kinds, fitted, strict=False)]
+        kinds: list[Any] = [s.aggregate for s in data.caller_sets]
+        rates = [fitted_rate(s.aggregate) if fits_rate(k) else None for k, s in zip(kinds, problem.sets, strict=False)]
         self.fitted_aggregates_ = [k if r is None else k.with_rate(r) for k, r in zip(kinds, rates, strict=True)]
         self.error_rates_ = rates
         self.candidates_ = [

@@ -105,7 +105,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Rows:
         )
     source = X if preparation is None else X.rows
     if isinstance(source, RowSource) and not isinstance(source, Tensor | SparseRows):
-        rows = _read_source(estimator, source, reset=reset)
+        rows: Rows = _read_source(estimator, source, reset=reset)
     elif preparation is not None:
         rows = source
     elif estimator.preparation_ is not None:

@@ -93,7 +93,9 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def disaggregate(self, X: Any, z: Any, groups: Any = None) -> Any:
         """Return class probabilities of rows in observed groups, given the observations.
 
-        With label proportions, the probabilities of a group add up to its counts.
+        With label proportions, the probabilities of a group add up to its counts. The result has one line per row for a
+        target and for ids, and one line per membership, in the order of ``groups.members``, for :class:`unbag.Groups`;
+        for a list of bags or of aggregates, it is a list of arrays.
 
         Parameters
         ----------
@@ -101,12 +103,6 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             Rows, of the training data or new ones, or a list with an array for each bag.
         z, groups
             Observations and groups, as in ``fit``.
-
-        Returns
-        -------
-        ndarray
-            For a target and for ids, one line per row. With :class:`unbag.Groups`, one line per membership, in the
-            order of ``groups.members``. For a list of bags or of aggregates, a list of arrays.
         """
         rows, groups = self._split_bags(X, groups)
         log_probs = self._log_probs(rows)
@@ -121,7 +117,10 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return posteriors if self._has_several_sets else self._per_bag(posteriors[0], X)
 
     def predict_groups(self, X: Any, groups: Any = None, z: Any = None) -> Any:
-        """Return the expected observations of groups, or the probability of observations.
+        """Return the probability of each group's observation in z, shape ``(groups,)``, or the expected observations.
+
+        Without z, these are the probability of a positive observation, or expected counts, ``(groups, classes)``. For a
+        list of aggregates, the result is a list of arrays.
 
         Parameters
         ----------
@@ -130,13 +129,7 @@ class Predictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         groups
             :class:`unbag.Groups`, or an id for each row; a list for a list of aggregates.
         z
-            Observations whose probability is computed, one per group.
-
-        Returns
-        -------
-        ndarray
-            With z, the probability of each observation, shape ``(groups,)``. Without z, the probability of a positive
-            observation, or expected counts of shape ``(groups, classes)``. For a list of aggregates, a list of arrays.
+            One observation per group.
         """
         X, groups = self._split_bags(X, groups)
         log_probs = self._log_probs(X)

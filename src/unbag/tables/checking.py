@@ -14,8 +14,9 @@ import torch
 from unbag._utils.findings import Finding
 from unbag._utils.problems import Problem, TableError, fail, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing
-from unbag.data.features import LARGEST, as_numbers, feature_problems, find_number_texts, kind_of
+from unbag.data.features import as_numbers, feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
+from unbag.data.scaling import LARGEST
 from unbag.diagnostics import Context, diagnose_rows
 from unbag.diagnostics.leakage import (
     Column,
