@@ -151,9 +151,7 @@ def test_the_name_of_a_column_tells_what_1_means(meaning, groups):
     groups, _, kind = groups.partition(":")
     _, source = understand("id,bag,x", groups, **({"aggregate": kind} if kind else {}))
     assert source.certain
-    notes = source.polarity.describe(source.kind, "groups.csv", source.observed)
-    expected = f"groups.csv, column {source.observed}: by the name of the column, 1 is read as: {meaning}"
-    assert [str(note) for note in notes] == ([] if meaning is None else [expected])
+    assert (source.kind.column.meanings[source.meaning] if source.meaning else None) == meaning
 
 
 @pytest.mark.parametrize(
@@ -179,10 +177,10 @@ def test_a_column_that_leaves_open_what_1_means_is_refused(groups, kind, sentenc
 )
 def test_the_name_of_ranks_tells_the_relation(column, relation):
     _, source = understand("id,x", f"a,b,{column}", aggregate="ordinal_rank")
-    assert source.polarity.relation == relation
+    assert source.relation == relation
 
 
 def test_a_relation_that_is_given_goes_before_the_name():
     _, source = understand("id,x", "a,b,better", aggregate="ordinal_rank", relation=">")
-    assert source.polarity.relation == "<"  # no word of the name; --relation tells
+    assert source.relation == "<"  # no word of the name; --relation tells
     assert source.certain

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -72,26 +71,11 @@ class Cell(NamedTuple):
     separated: bool = False  # whether it has separators of thousands
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """A column of cells: the fields of :class:`Cell` as arrays, (rows,)."""
-
-    kind: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    above: np.ndarray
-    below: np.ndarray
-    percent: np.ndarray
-    decimals: int  # the most decimals of a number
-    separated: bool  # whether any number has separators of thousands
-
-    def differ(self, other: Cells) -> np.ndarray:
-        """Return where two readings of a column do not agree, (rows,)."""
-        return (self.kind != other.kind) | (self.low != other.low) | (self.high != other.high)
+_RECORD = [*get_type_hints(Cell).items()]  # the fields of a record and their types
 
 
-def read_cells(column: pa.Array, mark: str = ".") -> Cells:
-    """Read a column of numbers or of text with a decimal separator.
+def read_cells(column: pa.Array, mark: str = ".") -> Any:
+    """Read a column of numbers or of text with a decimal separator, as a record array with the fields of a cell.
 
     Examples
     --------
@@ -99,27 +83,22 @@ def read_cells(column: pa.Array, mark: str = ".") -> Cells:
     >>> cells.kind.tolist(), cells.low.tolist(), cells.high.tolist()
     ([1, 2, 2, 3, 0], [1234.0, -inf, 10.0, -inf, -inf], [1234.0, 5.0, inf, inf, inf])
     """
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return _read_numbers(column)
-    encoded = column.cast(pa.string()).dictionary_encode()
-    cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
-    cells.append(Cell(SUPPRESSED))  # of missing values, whose place is -1
-    place = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    fields: dict[str, Any] = dict(zip(Cell._fields, zip(*cells, strict=True), strict=True))
-    whole = {"decimals": max(fields.pop("decimals")), "separated": any(fields.pop("separated"))}
-    return Cells(**{name: np.array(values)[place] for name, values in fields.items()}, **whole)
-
-
-def _read_numbers(column: pa.Array) -> Cells:
-    """Read a column of numbers; it shows as many decimals as are needed to write them."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        encoded = column.cast(pa.string()).dictionary_encode()
+        cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
+        cells.append(Cell(SUPPRESSED))  # of missing values, whose place is -1
+        records = np.rec.fromrecords(cells, dtype=_RECORD)
+        return records[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     missing = is_missing(column)
     numbers = column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
-    kind = np.select([missing, ~np.isfinite(numbers)], [SUPPRESSED, UNREADABLE], NUMBER)
-    low, high = (np.where(kind == NUMBER, numbers, end) for end in (-inf, inf))
-    fractions = np.unique(numbers[(kind == NUMBER) & (numbers != np.rint(numbers))])[:MAX_EXAMPLES]
+    cells = np.rec.array(np.zeros(len(numbers), dtype=_RECORD))
+    cells.kind = np.select([missing, ~np.isfinite(numbers)], [SUPPRESSED, UNREADABLE], NUMBER)
+    cells.low, cells.high = (np.where(cells.kind == NUMBER, numbers, end) for end in (-inf, inf))
+    # A column of numbers shows as many decimals as are needed to write them.
+    fractions = np.unique(numbers[(cells.kind == NUMBER) & (numbers != np.rint(numbers))])[:MAX_EXAMPLES]
     decimals = [len(np.format_float_positional(number, trim="-").partition(".")[2]) for number in fractions]
-    no = np.zeros(len(numbers), dtype=bool)
-    return Cells(kind, low, high, no, no, no, max(decimals, default=0), separated=False)
+    cells.decimals = max(decimals, default=0)
+    return cells
 
 
 def read_cell(text: str, mark: str = ".") -> Cell:

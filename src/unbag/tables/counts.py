@@ -63,11 +63,11 @@ def read_counts(
         raise_errors(_check_unit(counts))
     except TableError as error:
         return ParsedCounts(None, error.problems, [], sizes < 0)
-    constraints = _Constraints(counts, plan.missing_members, ids, n_dropped)
-    z, read, errors = constraints.as_array(), counts.describe(), constraints.errors
-    if (errors and not plan.drop_bad_groups) or not constraints.good.any():
-        return ParsedCounts(None, errors, read, sizes < 0)
-    return ParsedCounts(z, constraints.notes, read, (sizes > 0) & ~constraints.good)
+    found = _Constraints(counts, plan.missing_members, ids, n_dropped)
+    z, read = found.as_array(), counts.describe()
+    if (found.errors and not plan.drop_bad_groups) or not found.good.any():
+        return ParsedCounts(None, found.errors, read, sizes < 0)
+    return ParsedCounts(z, found.notes(), read, (sizes > 0) & ~found.good)
 
 
 class CountTable:
@@ -148,7 +148,7 @@ class CountTable:
 
     def step_of(self, unit: str) -> float:
         """Return the step of rounding if numbers are of a unit: that of the options, or the last place they show."""
-        shown = float(10.0 ** -max(self.cells[name].decimals for name in self.columns.classes))
+        shown = float(10.0 ** -max(self.cells[name].decimals.max(initial=0) for name in self.columns.classes))
         exact = unit == "counts" or (unit == "proportions" and shown == 1)  # all of a group, or nothing
         return self.source.rounded_to or (0.0 if exact else shown)
 
@@ -186,8 +186,8 @@ class CountTable:
         return read + [ColumnRead(name, "scale of the noise", n) for name in scales]
 
     def _describe_marks(self, name: str) -> str:
-        commas = ", decimal commas" if self.mark == "," and self.cells[name].decimals > 0 else ""
-        return commas + (", thousands separators" if self.cells[name].separated else "")
+        commas = ", decimal commas" if self.mark == "," and self.cells[name].decimals.any() else ""
+        return commas + (", thousands separators" if self.cells[name].separated.any() else "")
 
 
 def _choose_mark(
@@ -198,7 +198,8 @@ def _choose_mark(
     if source.decimal is not None:
         return point if source.decimal == "." else comma
     scores = point.score(missing_members), comma.score(missing_members)
-    differ = {name: cells.differ(comma.cells[name]) for name, cells in point.cells.items()}
+    fields = ["kind", "low", "high"]
+    differ = {name: cells[fields] != comma.cells[name][fields] for name, cells in point.cells.items()}
     rows = np.any([*differ.values()], 0)
     if scores[0] != scores[1] or not rows.any():
         return point if scores[0] >= scores[1] else comma
@@ -254,9 +255,8 @@ class _Constraints:
         self._notes: list[Problem] = []
         self._dropped: list[str] = []
 
-    @property
     def notes(self) -> list[Problem]:
-        """Notes and warnings, and one note in place of errors of groups, which names the groups."""
+        """Return notes and warnings, and one note in place of errors of groups, which names the groups."""
         if not (count := len(self._dropped)):
             return self._notes
         more = f" and {count - NAMED:,} more" if count > NAMED else ""
@@ -313,15 +313,15 @@ class _Constraints:
     def _check_cells(self) -> None:
         """Add the errors of single cells: of counts, and of the scales of noise."""
         counts = self.counts
-        for wrong, rule in self._rules_of_counts():
-            for name, rows in zip(counts.columns.classes, wrong.T, strict=True):
-                self._add(rows, partial(self._describe_cell, name, rule), name)
+        rules = [(name, wrong[:, place], rule) for wrong, rule in self._rules_of_counts()
+                 for place, name in enumerate(counts.columns.classes)]  # fmt: skip
         for name in counts.columns.scales:
-            scale = counts.cells[name]
+            kind, scale = counts.cells[name].kind, counts.cells[name].low
             rule = "is not a scale of noise, which must be a positive number"
-            self._add((scale.kind != NUMBER) | (scale.low <= 0), partial(self._describe_cell, name, rule), name)
+            rules.append((name, (kind != NUMBER) | (scale <= 0), rule))
             rule = f"is not a scale of noise on counts; expected {MIN_SCALE:g} to {MAX_SCALE:g}"
-            wrong = (scale.low < MIN_SCALE) | (scale.low > MAX_SCALE)
+            rules.append((name, (scale < MIN_SCALE) | (scale > MAX_SCALE), rule))
+        for name, wrong, rule in rules:
             self._add(wrong, partial(self._describe_cell, name, rule), name)
 
     def _describe_cell(self, name: str, rule: str, row: int) -> str:

@@ -156,25 +156,11 @@ def fit_tables(
     rows: Path | None = None,
     on_read: Callable[[LoadedTables], None] = lambda loaded: None,
 ) -> FitReport:
-    r"""Fit a classifier to the files of a plan, and save it in the folder of a run.
+    """Fit a classifier to the files of a plan, and save it in the folder of a run.
 
     An unfinished run of the same plan is resumed where training has saved checkpoints; ``force`` replaces a finished
     run, or a run of another plan. ``rows`` is the folder for rows that stay on disk, if the plan has none, by default
     beside the run. ``on_read`` is called when files were read, before training.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from unbag.tables.plan import make_plan
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> rows = [f"{ward},{3 * (ward % 2) + place % 2}\n" for ward in range(8) for place in range(3)]
-    >>> _ = (folder / "people.csv").write_text("ward,age\n" + "".join(rows))
-    >>> counts = [f"{ward},{ward % 2},{3 - ward % 2}\n" for ward in range(8)]
-    >>> _ = (folder / "wards.csv").write_text("ward,ill,well\n" + "".join(counts))
-    >>> files = {"instances": folder / "people.csv", "groups": folder / "wards.csv"}
-    >>> report = fit_tables(make_plan({**files, "model": "linear"}), Run(folder / "run"))
-    >>> report.run.read()["status"], report.summary["data"]["rows"]
-    ('finished', 24)
     """
     from unbag.estimators import AggregateClassifier  # noqa: PLC0415 (slow to import)
     from unbag.report import summarise  # noqa: PLC0415

@@ -320,7 +320,7 @@ class _ObservationReader:
     def read_all(self) -> ObservationTable:
         """Return the observations, or None in their place if there are errors among the problems."""
         columns, table = self.columns, self.table
-        relation: Any = self.source.relation or columns.polarity.relation
+        relation: Any = self.source.relation or columns.relation
         with failing(table.file):
             aggregate = make_aggregate(columns.aggregate, self.classes, relation=relation)
         self.problems += [Problem("note", "this column is not used", table.file, None, name) for name in columns.unused]
@@ -333,7 +333,9 @@ class _ObservationReader:
             groups, z, turned = _as_lower(*matched[:2])
             matched = groups, z, matched[2]
         elif columns.observed is not None and not self._has_class_names():
-            self.problems += columns.polarity.describe(columns.kind, table.file, columns.observed)
+            if columns.meaning:
+                meaning = f"by the name of the column, 1 is read as: {columns.kind.column.meanings[columns.meaning]}"
+                self.problems.append(Problem("note", meaning, table.file, None, columns.observed))
             if matched is not None and columns.is_exchanged and "relation" not in parameters(columns.kind):
                 matched = matched[0], 1 - matched[1], matched[2]
         if matched is not None and matched[1].ndim == 3 and aggregate.outcome == "class_counts":

@@ -21,17 +21,9 @@ SOURCE, PLAN, TRAINING, NETWORK = map(options_of, (Source, Plan, Training, Netwo
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    r"""Read the options of ``unbag fit`` from a TOML file and validate their names and types.
+    """Read the options of ``unbag fit`` from a TOML file and validate their names and types.
 
     Paths in the file are relative to it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "fit.toml"
-    >>> _ = path.write_text('aggregate = "multiple_instance"\nepochs = 20\n')
-    >>> read_config(path)
-    {'aggregate': 'multiple_instance', 'epochs': 20}
     """
     content = read_toml(path)
     check_keys(content, {**FILES, **SOURCE, **PLAN, **TRAINING, **NETWORK}, str(path))
@@ -47,14 +39,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def make_plan(options: dict[str, Any]) -> Plan:
-    """Make the plan of a run from options by name; an objective or a setting of networks selects Algorithm 1.
-
-    Examples
-    --------
-    >>> plan = make_plan({"instances": "people.csv", "groups": "wards.csv", "epochs": 20})
-    >>> plan.sources[0].file.name, plan.training.network.epochs
-    ('wards.csv', 20)
-    """
+    """Make the plan of a run from options by name; an objective or a setting of networks selects Algorithm 1."""
     for needed in ("instances", "groups"):
         if options.get(needed) is None:
             raise fail(f"name the file of {needed}, on the command line or as {needed} = ... in the file of settings")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-from unbag._utils.problems import Problem, fail, failing, list_some
+from unbag._utils.problems import fail, failing, list_some
 from unbag.aggregates import AGGREGATES, Aggregate, AnswerColumn
 from unbag.aggregates.registry import find_kind, needs_arguments, parameters
 from unbag.tables.options import Plan, Source
@@ -30,6 +30,9 @@ NEUTRAL = ("z", "label", "observed")  # names of columns of answers that leave t
 NOT = ("not", "no", "non")
 HARMLESS = ("is", "are", "was", "class", "label", "first", "rank")
 NO_WORDS = AnswerColumn(yes=())  # words of an aggregate that defines none
+CONTRARY, NEGATED = 1, 2
+"""Meanings of 1, which can be combined: what it usually means for the second of two (the contrary for bags and pairs),
+and the usual meaning of 0."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +47,6 @@ class InstanceColumns:
 
 
 @dataclass(frozen=True)
-class Polarity:
-    """The meaning of 1 in a column of answers."""
-
-    contrary: bool = False
-    """Whether 1 means for the first of two what it usually means for the second, or the contrary for bags and pairs."""
-    negated: bool = False  # whether 1 and 0 are exchanged on top of that
-
-    @property
-    def relation(self) -> Literal["<", ">", "<=", ">="]:
-        """The relation of the rank of the first to that of the second where the answer is 1."""
-        relations: tuple[Literal["<", ">", ">=", "<="], ...] = ("<", ">", ">=", "<=")
-        return relations[self.contrary + 2 * self.negated]
-
-    def describe(self, kind: type[Aggregate], file: str, column: str) -> list[Problem]:
-        """Return a note of the meaning, unless it is the usual one."""
-        if not (self.contrary or self.negated):
-            return []
-        meaning = (kind.column or NO_WORDS).meanings[self.contrary + 2 * self.negated]
-        return [Problem("note", f"by the name of the column, 1 is read as: {meaning}", file, None, column)]
-
-
-@dataclass(frozen=True)
 class SourceColumns:
     """Roles of the columns of a file of observations, and the kind of these."""
 
@@ -75,7 +56,7 @@ class SourceColumns:
     group: str | None = None
     members: tuple[str, ...] = ()
     observed: str | None = None
-    polarity: Polarity = field(default_factory=Polarity)
+    meaning: int = 0  # of 1 in the column of answers; 0 is the usual one
     size: str | None = None
     weight: str | None = None
     error_rate: float | str | None = None  # how often answers are wrong: a number, ``"fit"``, or the column of rates
@@ -94,10 +75,15 @@ class SourceColumns:
         return self.kind.outcome in ("class_counts", "published_counts")
 
     @property
+    def relation(self) -> str:
+        """The relation of the rank of the first to that of the second where the answer is 1."""
+        return ("<", ">", ">=", "<=")[self.meaning]
+
+    @property
     def is_exchanged(self) -> bool:
         """Whether 1 stands for what the aggregate calls 0; in triplets, the contrary is about other members instead."""
-        contrary = self.polarity.contrary and (self.kind.column or NO_WORDS).contrary_order is None
-        return contrary != self.polarity.negated
+        contrary = bool(self.meaning & CONTRARY) and (self.kind.column or NO_WORDS).contrary_order is None
+        return contrary != bool(self.meaning & NEGATED)
 
 
 def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Sequence[str]]) -> InstanceColumns:
@@ -150,8 +136,7 @@ def columns_of_source(names: Sequence[str], source: Source, plan: Plan, instance
     columns = _find_counts(columns, names, source, plan) if columns.counted else _find_answers(columns, names, source)
     if kind.size is None and instances.group is None:
         advice = f"call it group, or name it with --group, and write the same ids as in column {columns.group}"
-        advice += f" of {file}"
-        raise fail(f"no column identifies the group of a row; {advice}", str(plan.instances))
+        raise fail(f"no column identifies the group of a row; {advice} of {file}", str(plan.instances))
     if kind.size is not None and instances.id is None:
         message = f"no column is named like the ids to which {', '.join(columns.members)} of {file} refer"
         advice = f"the columns are {list_some(instances.features)}; name the right one with --id, or call it id"
@@ -202,41 +187,6 @@ def kinds_of_size(size: int | None) -> list[type[Aggregate]]:
     return [kind for kind in AGGREGATES.values() if kind.size == size and not needs_arguments(kind)]
 
 
-def infer_polarity(
-    kind: type[Aggregate], column: str, words: Sequence[str], members: Sequence[str], source: Source
-) -> Polarity:
-    """Return the meaning of 1 by the words of the name of a column of answers; refuse an ambiguous name.
-
-    ``members`` are the columns of row ids, in lower case. A relation in the options of the source takes precedence.
-    """
-    file, relations = str(source.file), "relation" in parameters(kind)
-    if kind.column is None:
-        contrary = {word for other in AGGREGATES.values() if other.column for word in other.column.contrary}
-        if contrary.union(NOT).intersection(words):
-            message = f"the name of the column may mean the contrary of what {kind.__name__} observes"
-            raise fail(f"{message}; call it {NEUTRAL[-1]} if it does not", file, None, column)
-        return Polarity()
-    vocabulary = kind.column
-    if not vocabulary.contrary or (relations and (source.relation is not None or "relation" in words)):
-        return Polarity()
-    matches = [word for word in words if word in vocabulary.yes or word in vocabulary.contrary]
-    doubt = any(word in vocabulary.doubtful for word in words) or len(matches) > 1
-    if matches and members and not vocabulary.symmetric:
-        # A name such as "b higher than a" may also name the row that is meant: only the first, or second of three.
-        until = next((place for place, word in enumerate(words) if word in ("than", "to", "from")), len(words))
-        triplet = len(members) == 3
-        fine = {*matches, *NOT, *HARMLESS, *members[triplet].split("_")} | ({"second"} if triplet else set())
-        doubt = doubt or not (fine - ({"first"} if triplet else set())).issuperset(words[:until])
-    if doubt:
-        option = ", or set its meaning with --relation" if relations else ""
-        names = f"{vocabulary.yes[0]} if it is: {vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: "
-        message = f"the name of the column does not determine what 1 means; call it {names}{vocabulary.meanings[1]}"
-        raise fail(f"{message}{option}", file, None, column)
-    if not matches:
-        return Polarity()
-    return Polarity(matches[0] in vocabulary.contrary, any(word in NOT for word in words))
-
-
 def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, plan: Plan) -> SourceColumns:
     """Find the columns that count classes."""
     file, scales = str(source.file), source.noise_scale
@@ -268,18 +218,50 @@ def _find_answers(columns: SourceColumns, names: Sequence[str], source: Source) 
         if free:
             advice = f"the others are {list_some(free)}; call it label, or name it with --observed"
         raise fail(f"no column of observations was found; {advice}", file)
-    plain = [_plain(name) for name in members]
-    polarity = infer_polarity(columns.kind, observed, _plain(observed).split("_"), plain, source)
-    if words.contrary_order is not None and polarity.contrary:  # the answer is about the third member
+    meaning = _infer_meaning(columns, observed, source)
+    if words.contrary_order is not None and meaning & CONTRARY:  # the answer is about the third member
         members = tuple(members[place] for place in words.contrary_order)
-    return replace(columns, members=members, observed=observed, polarity=polarity)
+    return replace(columns, members=members, observed=observed, meaning=meaning)
+
+
+def _infer_meaning(columns: SourceColumns, column: str, source: Source) -> int:
+    """Return the meaning of 1 by the words of the name of a column of answers; refuse an ambiguous name.
+
+    A relation in the options of the source takes precedence.
+    """
+    kind, file, words = columns.kind, str(source.file), _plain(column).split("_")
+    vocabulary, relations = kind.column, "relation" in parameters(kind)
+    if vocabulary is None:
+        contrary = {word for other in AGGREGATES.values() if other.column for word in other.column.contrary}
+        if contrary.union(NOT).intersection(words):
+            message = f"the name of the column may mean the contrary of what {kind.__name__} observes"
+            raise fail(f"{message}; call it {NEUTRAL[-1]} if it does not", file, None, column)
+        return 0
+    if not vocabulary.contrary or (relations and (source.relation is not None or "relation" in words)):
+        return 0
+    matches = [word for word in words if word in vocabulary.yes or word in vocabulary.contrary]
+    doubt = any(word in vocabulary.doubtful for word in words) or len(matches) > 1
+    if matches and columns.members and not vocabulary.symmetric:
+        # A name such as "b higher than a" may also name the row that is meant: only the first, or second of three.
+        until = next((place for place, word in enumerate(words) if word in ("than", "to", "from")), len(words))
+        triplet = len(columns.members) == 3
+        fine = {*matches, *NOT, *HARMLESS, *_plain(columns.members[triplet]).split("_")}
+        fine = fine - {"first"} | {"second"} if triplet else fine
+        doubt = doubt or not fine.issuperset(words[:until])
+    if doubt:
+        option = ", or set its meaning with --relation" if relations else ""
+        names = f"{vocabulary.yes[0]} if it is: {vocabulary.meanings[0]}, or {vocabulary.contrary[0]} if it is: "
+        message = f"the name of the column does not determine what 1 means; call it {names}{vocabulary.meanings[1]}"
+        raise fail(f"{message}{option}", file, None, column)
+    if not matches:
+        return 0
+    return CONTRARY * (matches[0] in vocabulary.contrary) + NEGATED * any(word in NOT for word in words)
 
 
 def _find_group(names: Sequence[str], source: Source, instances: InstanceColumns) -> str:
     if source.group is None and instances.group in names:
         return str(instances.group)
-    same = () if instances.group is None else (_plain(instances.group),)
-    for words in (same, GROUP):
+    for words in (() if instances.group is None else (_plain(instances.group),), GROUP):
         column = find_column(names, words, written=source.group, file=str(source.file), option="--group-in-groups")
         if column is not None:
             return column
