@@ -104,6 +104,7 @@ def test_unrolled_groups_are_those_with_all_their_memberships():
     outputs = torch.randn(len(problem.rows), 2, generator=torch.Generator().manual_seed(0))
     kept = torch.ones(32, dtype=torch.bool).index_fill_(0, torch.tensor([1, 21]), False)
     torch.testing.assert_close(
-        judged.log_likelihood(outputs[problem.members[judged.rows]]), problem.log_likelihood(outputs)[kept]
+        judged.log_likelihood(outputs[None, problem.members[judged.rows]])[0],
+        problem.log_likelihood(outputs[None])[0, kept],
     )
     assert problem.unroll(torch.zeros_like(flags)) is None

@@ -59,3 +59,7 @@ class Categorical:
         """
         tempered = (outputs * sharpness[:, None, None]).log_softmax(2)
         return (tempered + log_weights[:, None, None]).logsumexp(0)
+
+    def temper(self, outputs: Tensor, sharpness: Tensor) -> Tensor:
+        """Compute log-probabilities at several inverse temperatures, shape ``(temperatures, rows, classes)``."""
+        return (outputs * sharpness[:, None, None]).log_softmax(-1)

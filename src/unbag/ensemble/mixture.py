@@ -130,7 +130,7 @@ def fit_mixture(
         log_weights, log_sharpness = parameters[:n].log_softmax(0), parameters[n:]
         mixed = labels.mix(outputs, log_weights.float(), log_sharpness.exp().float())
         prior = PRIOR_GROUPS * log_weights.sum() - 0.5 * (log_sharpness / SHARPNESS_STD).square().sum()
-        value = -(judged.log_likelihood(mixed).double() @ group_weights + prior) / group_weights.sum()
+        value = -(judged.log_likelihood(mixed[None])[0].double() @ group_weights + prior) / group_weights.sum()
         value.backward()
         return value.item(), parameters.grad.numpy()  # type: ignore[union-attr]
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from unbag._kernels.segments import Segments
 from unbag.aggregates.symmetry import Symmetry
 from unbag.data.groups import Groups
 from unbag.data.labels import Categorical
@@ -20,6 +21,8 @@ from unbag.learners.constant import find_cases, fit_constant
 from unbag.learners.folds import Folds, assign_folds
 from unbag.training import Observations
 
+MAX_SCORED_VALUES = 2**21
+"""Outputs of several models whose log-likelihood is computed at once."""
 PRIOR_OF_CONSTANT = 1e-3
 """Penalty on squared logits of the constant model, which keeps those of classes that do not occur finite."""
 SMALLEST_SHARE = 1e-4
@@ -114,31 +117,42 @@ class Problem:
         return len(self.members) / self.n_groups
 
     @cached_property
+    def weights_of_sets(self) -> list[Tensor]:
+        """Return the weight of each group, one tensor for each set, float64."""
+        return [s.weights * s.weight for s in self.sets]
+
+    @cached_property
     def group_weights(self) -> Tensor:
         """Return the weight of each group of all sets, shape ``(groups,)``, float64."""
-        return torch.cat([s.weights * s.weight for s in self.sets])
+        return torch.cat(self.weights_of_sets)
 
     def e_step(self, outputs: Tensor) -> Evidence:
         """Compute the log-likelihood of every group and the expected labels of every row, without gradients."""
         expected = torch.zeros(outputs.shape, dtype=torch.float64)
         log_likelihoods = []
         with torch.no_grad():
-            for s in self.sets:
+            for s, weights in zip(self.sets, self.weights_of_sets, strict=True):
                 members, segments = s.groups.members, s.groups.segments
                 evidence = s.aggregate.checked_evidence(outputs[members], segments, s.checked)
-                weights = segments.expand(s.weights * s.weight)[:, None]
-                expected.index_add_(0, members, evidence.posterior.double() * weights)
+                posterior = evidence.posterior.double() * segments.expand(weights)[:, None]
+                expected.index_add_(0, members, posterior)
                 log_likelihoods.append(evidence.log_likelihood.double())
         if not bool(expected.isfinite().all()):
             raise ArithmeticError("the model rules out the observation of a group, which then has no posterior")
         return Evidence(torch.cat(log_likelihoods), expected.float())
 
     def log_likelihood(self, outputs: Tensor) -> Tensor:
-        """Compute the log-likelihood of every group, differentiable, shape ``(groups of all sets,)``."""
-        evidences = (
-            s.aggregate.checked_evidence(outputs[s.groups.members], s.groups.segments, s.checked) for s in self.sets
-        )
-        return torch.cat([evidence.log_likelihood for evidence in evidences])
+        """Compute the log-likelihood of every group by each of several models.
+
+        ``outputs`` are ``(models, rows, outputs)``; the result, ``(models, groups of all sets)``, is differentiable.
+        """
+        n, values = len(outputs), []
+        for s in self.sets:  # all models at once, because most groups are small
+            members = outputs[:, s.groups.members].flatten(0, 1)
+            segments = s.groups.segments if n == 1 else Segments.from_sizes(s.groups.sizes.repeat(n))
+            checked = s.checked.repeat(n, *[1] * (s.checked.ndim - 1))
+            values.append(s.aggregate.checked_evidence(members, segments, checked).log_likelihood.view(n, -1))
+        return torch.cat(values, 1)
 
     def smooth_log_likelihood(self, outputs: Tensor) -> Tensor:
         """Compute the total log-likelihood by each kind's cheapest smooth approximation, differentiable, a scalar.
@@ -146,18 +160,19 @@ class Problem:
         Full-batch optimisers call this hundreds of times.
         """
         total = torch.zeros((), dtype=torch.float64)
-        for s in self.sets:
+        for s, weights in zip(self.sets, self.weights_of_sets, strict=True):
             members = outputs.index_select(0, s.groups.members)  # its gradient is faster than that of an index
             values = s.aggregate.smooth_log_likelihood(members, s.groups.segments, s.checked).double()
-            total = total + s.weights.to(values) @ values * s.weight
+            total = total + weights @ values
         return total
 
     def score(self, outputs: Tensor, sharpness: Sequence[float] = (1.0,)) -> float:
         """Compute the weighted mean log-likelihood per group, with the best of some inverse temperatures."""
+        at_once = max(1, MAX_SCORED_VALUES // outputs.numel())
         with torch.no_grad():
-            tempered = (self.labels.mix(outputs.double()[None], torch.zeros(1), torch.tensor([s])) for s in sharpness)
-            values = [self.log_likelihood(outputs) @ self.group_weights for outputs in tempered]
-        return float(max(values) / self.group_weights.sum())
+            tempered = (self.labels.temper(outputs.double(), part) for part in torch.tensor(sharpness).split(at_once))
+            values = torch.cat([self.log_likelihood(outputs) @ self.group_weights for outputs in tempered])
+        return float(values.max() / self.group_weights.sum())
 
     def targets(self, outputs: Tensor, overrelaxation: float = 0.0) -> Tensor:
         """Compute the expected labels of every row, extrapolated beyond the posterior."""
