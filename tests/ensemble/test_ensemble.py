@@ -24,7 +24,7 @@ from unbag.data.labels import Categorical
 from unbag.ensemble import (
     Candidate,
     Mixture,
-    ProgressBar,
+    Progress,
     Schedule,
     accuracy,
     estimate_accuracy,
@@ -81,7 +81,9 @@ def test_an_unpromising_learner_runs_on_the_first_fold_only():
 
 def test_a_bar_shows_the_number_of_jobs_from_the_beginning():
     console = Console(file=StringIO(), force_terminal=True)
-    fit_candidates(make_problem(60)[0], Schedule(((Path("ridge", (3.0,)),),), progress=ProgressBar(console)))
+    fit_candidates(
+        make_problem(60)[0], Schedule(((Path("ridge", (3.0,)),),), progress=Progress(shown=True, console=console))
+    )
     assert re.findall(r"job (\d+ of \w+)", console.file.getvalue())[0] == "1 of 4"
 
 

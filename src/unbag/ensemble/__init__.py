@@ -12,5 +12,4 @@ from unbag.ensemble.performance import ClassPerformance as ClassPerformance
 from unbag.ensemble.performance import Performance as Performance
 from unbag.ensemble.performance import estimate_performance as estimate_performance
 from unbag.ensemble.progress import Progress as Progress
-from unbag.ensemble.progress import ProgressBar as ProgressBar
 from unbag.ensemble.scheduler import fit_candidates as fit_candidates

@@ -14,31 +14,9 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Progress in jobs, each a learner on a fold; it shows nothing, and subclasses do.
+    """A bar in a terminal with the number of the job, the best held-out score and the time left; hidden by default."""
 
-    ``begin`` is called before it is entered.
-    """
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def begin(self, n_jobs: int) -> None:
-        """Announce how many jobs there are at most."""
-
-    def end_job(self, name: str, fold: int, path: Path) -> None:
-        """Report a job that is finished: a learner and its path on a fold."""
-
-    def skip_jobs(self, n_jobs: int) -> None:
-        """Report jobs that are not needed."""
-
-
-class ProgressBar(Progress):
-    """A bar in a terminal with the number of the job, the best held-out score and the time left."""
-
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, *, shown: bool = False, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
         self._bar = Bar(
             TextColumn("job {task.fields[job]} of {task.total}"),
@@ -47,12 +25,12 @@ class ProgressBar(Progress):
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not (shown and console.is_terminal),
         )
         self._task = self._bar.add_task("fit", total=0, job=1, best="")
         self._done, self._total, self._best_score = 0, 0, -math.inf
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Progress:
         self._bar.start()
         return self
 
@@ -60,11 +38,11 @@ class ProgressBar(Progress):
         self._bar.stop()
 
     def begin(self, n_jobs: int) -> None:
-        """Set the length of the bar."""
+        """Set the number of jobs at most, before the bar is shown."""
         self._done, self._total = 0, n_jobs
         self.skip_jobs(0)
 
-    def end_job(self, name: str, fold: int, path: Path) -> None:
+    def end_job(self, name: str, path: Path) -> None:
         """Move the bar on, and show the best held-out score of all jobs so far with the learner that has it."""
         if path.score > self._best_score:
             self._best_score = path.score
@@ -72,7 +50,7 @@ class ProgressBar(Progress):
         self.skip_jobs(1)
 
     def skip_jobs(self, n_jobs: int) -> None:
-        """Move the bar on."""
+        """Move the bar on for jobs that are not needed."""
         self._done += n_jobs
         job = min(self._done + 1, self._total)
         self._bar.update(self._task, total=self._total, completed=self._done, job=job)

@@ -226,7 +226,7 @@ class _Runner:
             self.prepared[n] = found
             return
         self.paths[place] = found
-        self.schedule.progress.end_job(name, fold, found)
+        self.schedule.progress.end_job(name, found)
         if fold == 0:
             self._judge(self.stage_of[n], workers)
 

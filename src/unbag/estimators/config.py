@@ -20,7 +20,7 @@ from unbag._utils.checks import check_choice, describe
 from unbag.aggregates import LabelProportions
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.row_source import SparseRows, row_shape
-from unbag.ensemble import Progress, ProgressBar, Schedule
+from unbag.ensemble import Progress, Schedule
 from unbag.estimators.settings import CrossFitting, NetworkTraining
 from unbag.learners import Algorithm, Classifiers, Learner, Problem
 from unbag.learners.base import LEARNERS, Restarted, is_network, name_of
@@ -137,7 +137,7 @@ def resolve(
         seconds_before_processes=None if in_threads or _is_nested() else t.seconds_before_processes,
         deadline=(time.monotonic() if begun is None else begun) + _time_for_training(problem, limit, t),
         seed=seed,
-        progress=ProgressBar() if parameters["verbose"] else Progress(),
+        progress=Progress(shown=bool(parameters["verbose"])),
     )
 
 

@@ -1,14 +1,15 @@
-"""Feature maps: from rows to the inputs of linear models."""
+"""Feature maps: from rows to the inputs of linear models, also as modules of torch, which ``torch.export`` accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unbag.data.row_source import SparseRows, Table, fill_missing, find_missing, gather_rows, row_shape
 from unbag.learners.base import split_rows
@@ -113,3 +114,34 @@ class Fourier(FeatureMap):
         columns = fill_missing(X.flatten(1), self.missing)
         waves = 6 * (2 / len(self.phase)) ** 0.5 * torch.cos(columns @ self.frequency + self.phase)
         return torch.cat([3 / columns.shape[1] ** 0.5 * columns, waves], 1)
+
+
+class FillMissing(nn.Module):
+    """Replace missing values and append indicators; see :func:`unbag.data.row_source.fill_missing`."""
+
+    columns: Tensor
+
+    def __init__(self, columns: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("columns", columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rows without missing values."""
+        return fill_missing(x, self.columns)
+
+
+class Features(nn.Module):
+    """A feature map whose tensors are buffers, so that they are moved and saved with the module."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        super().__init__()
+        self._features, self._names = features, tuple(features.tensors())
+        for name, tensor in features.tensors().items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features of rows."""
+        features = copy(self._features)  # not a new map, which would validate values
+        for name in self._names:
+            object.__setattr__(features, name, getattr(self, name))
+        return features(x)

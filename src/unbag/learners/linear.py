@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from unbag.data.row_source import Rows, SparseRows
 from unbag.learners.base import map_rows, register_model, split_rows
-from unbag.learners.features import FEATURE_MAPS, Columns, FeatureMap, MakeFeatures
-from unbag.learners.modules import Features, make_linear
+from unbag.learners.features import FEATURE_MAPS, Columns, FeatureMap, Features, MakeFeatures
 from unbag.learners.problem import Problem, Watch
 
 MAX_CACHED_VALUES = 2**27
@@ -48,7 +47,10 @@ class LinearModel:
 
     def to_module(self) -> nn.Module:
         """Return the model as a module from rows to outputs."""
-        return nn.Sequential(Features(self.features), make_linear(self.weight))
+        n_inputs, n_outputs = len(self.weight) - 1, self.weight.shape[1]
+        layer = nn.Linear(n_inputs, n_outputs, device="meta", dtype=self.weight.dtype)
+        layer.load_state_dict({"weight": self.weight[:-1].T.contiguous(), "bias": self.weight[-1].clone()}, assign=True)
+        return nn.Sequential(Features(self.features), layer)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the kind of the features, and all tensors."""

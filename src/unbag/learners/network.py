@@ -20,7 +20,7 @@ from unbag.data.row_source import Rows, fill_missing, find_missing, gather_rows,
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
 from unbag.learners.base import map_rows, register_model, split_rows
-from unbag.learners.modules import FillMissing
+from unbag.learners.features import FillMissing
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
 
