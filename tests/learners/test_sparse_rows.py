@@ -14,11 +14,14 @@ from sklearn.metrics import roc_auc_score
 import unbag
 from unbag import AggregateClassifier, CrossFitting, Groups, LabelProportions, PublishedCounts, noise, published
 from unbag.data import features
+from unbag.data.labels import Categorical
 from unbag.data.row_source import SparseRows, fill_missing
 from unbag.data.scaling import fit_scaling
 from unbag.diagnostics.shift import Moments
+from unbag.learners import Boosting, Network, Problem
 from unbag.persistence.run_folder import Run
 from unbag.tables import fit_tables, make_plan, predict_table
+from unbag.training import Observations
 
 LINEAR = {"model": "linear", "validation": CrossFitting(2), "random_state": 0, "n_jobs": 1}
 
@@ -87,17 +90,19 @@ def test_a_fit_to_sparse_rows_predicts_sparse_and_dense_rows(kind, tmp_path):
     np.testing.assert_allclose(dense.predict_proba(X), dense.predict_proba(X.toarray()), atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["mlp", "trees"])
-def test_other_models_read_sparse_rows_as_dense_ones(model):
-    if model == "trees":
+@pytest.mark.parametrize("learner", [Network(n_steps=1), Boosting(n_steps=2)], ids=lambda learner: learner.name)
+def test_other_models_read_sparse_rows_as_dense_ones(learner):
+    if learner.name == "trees":
         pytest.importorskip("lightgbm")
     table, labels = draw(200, 10)
     groups = Groups.from_sizes([4] * 50)
-    z = LabelProportions().observe(labels, groups, 2)
-    X = csr_array(np.nan_to_num(table))
-    clf = AggregateClassifier(**LINEAR | {"model": model}, scaling="none").fit(X, z, groups=groups)
-    dense = AggregateClassifier(**LINEAR | {"model": model}, scaling="none").fit(X.toarray(), z, groups=groups)
-    np.testing.assert_allclose(clf.predict_proba(X), dense.predict_proba(X.toarray()), atol=1e-5)
+    observed = Observations(LabelProportions(), groups, LabelProportions().observe(labels, groups, 2), 2)
+    X, outputs = csr_array(np.nan_to_num(table).astype(np.float32)), []
+    for rows in (SparseRows(X), torch.from_numpy(X.toarray())):
+        problem = Problem.create(rows, [observed], Categorical(2))
+        *_, model = learner.path(problem, problem.constant_outputs.expand(200, -1), 0)
+        outputs.append(model.outputs(rows))
+    torch.testing.assert_close(*outputs)
 
 
 def test_a_column_of_many_categories_becomes_sparse_rows():

@@ -54,14 +54,8 @@ def select_candidates(
 ) -> list[Candidate]:
     """Choose one step of each path for all folds, and bring the classes of all models into one order.
 
-    Parameters
-    ----------
-    problem, splits
-        All groups, and the folds that were used.
-    paths
-        The name of each learner and its path on each of the folds.
-    align
-        Matches the classes of two models; None where the observations identify the classes.
+    ``paths`` are the name of each learner and its path on each of the folds. ``align`` matches the classes of two
+    models; None where the observations identify the classes.
     """
     candidates = [_select_step(problem, splits, name, of_folds) for name, of_folds in paths]
     if align is None:

@@ -18,56 +18,21 @@ from unbag.learners import Learner, Model, Problem, Split, Watch
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which learners run on which folds, and when they stop.
+    """Which learners run on which folds, and when they stop."""
 
-    Parameters
-    ----------
-    n_folds
-        Number of folds; each group is held out once. 0 holds out nothing.
-    single_split
-        Whether only the first fold is used, so that one part of the groups is held out.
-    stages
-        Learners by stage. On each fold, a learner starts from the best model of the earlier stages.
-    starts
-        Learners of a stage before the first, which are no candidates themselves.
-    patience
-        Steps of a path without a better held-out score after which a job ends.
-    min_step_gain
-        Improvement of the held-out score, relative to the gain over a constant model, below which a step is not better.
-    min_relative_gain
-        A learner whose gain over a constant model on the first fold is less than this share of the best gain is not
-        used; 0 uses all.
-    blind_steps
-        Steps of a path where no groups are held out.
-    sharpness
-        Inverse temperatures of which the best is used for the held-out score of a step.
-    n_jobs
-        Number of jobs that run at a time.
-    seconds_before_processes
-        Seconds after which jobs run in processes as well as in threads; None uses threads alone.
-    deadline
-        Time at which all jobs end, by ``clock``. A job ends when its share of the remaining time is over.
-    seed
-        Seed of the folds and of the learners.
-    clock
-        Returns the time in seconds.
-    progress
-        Shows the progress of jobs.
-    """
-
-    stages: tuple[tuple[Learner, ...], ...]
-    starts: tuple[Learner, ...] = ()
-    n_folds: int = 4
-    single_split: bool = False
-    patience: int = 2
-    min_step_gain: float = 0.0
-    min_relative_gain: float = 0.7
-    blind_steps: int = 3
-    sharpness: tuple[float, ...] = (1.0,)
-    n_jobs: int = 1
-    seconds_before_processes: float | None = None
-    deadline: float = math.inf
-    seed: int = 0
+    stages: tuple[tuple[Learner, ...], ...]  # a learner starts from the models of the earlier stages on its fold
+    starts: tuple[Learner, ...] = ()  # a stage before the first, whose learners are no candidates
+    n_folds: int = 4  # each group is held out once; 0 holds out nothing
+    single_split: bool = False  # only the first fold is used
+    patience: int = 2  # steps of a path without a better held-out score after which a job ends
+    min_step_gain: float = 0.0  # relative to the gain over a constant model; a step that gains less is not better
+    min_relative_gain: float = 0.7  # a learner with less of the best gain on the first fold is rejected; 0 keeps all
+    blind_steps: int = 3  # steps of a path where no groups are held out
+    sharpness: tuple[float, ...] = (1.0,)  # inverse temperatures; the score of a step is that at the best of them
+    n_jobs: int = 1  # jobs that run at a time
+    seconds_before_processes: float | None = None  # then jobs run in processes, too; None uses threads alone
+    deadline: float = math.inf  # by ``clock``; a job ends when its share of the remaining time is over
+    seed: int = 0  # of the folds and of the learners
     clock: Callable[[], float] = time.monotonic
     progress: Progress = field(default_factory=Progress)
 
@@ -89,10 +54,7 @@ class Schedule:
         return splits[:1] if self.single_split else splits
 
     def assign_folds(self, problem: Problem, n_used: int) -> Tensor:
-        """Return the fold that predicts each membership, -1 where none does, shape ``(memberships,)``.
-
-        ``n_used`` is the number of folds that have models.
-        """
+        """Return the fold, of those with models, that predicts each membership, or -1, shape ``(memberships,)``."""
         if self.n_folds == 0:
             return torch.full((len(problem.members),), -1)
         folds = problem.assign_folds(self.n_folds, self.seed).members
@@ -126,29 +88,22 @@ class Path(NamedTuple):
         return max((step.score for step in self.steps), default=-math.inf)
 
 
+class Start(NamedTuple):
+    """A model of an earlier stage, and the logarithm of its weight."""
+
+    model: Model
+    log_weight: float
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A learner and a fold, with what decides when it ends.
+    """A learner and a fold, with what decides when it ends; the last four fields are as in :class:`Schedule`."""
 
-    Parameters
-    ----------
-    learner, fold
-        The prepared learner, and the number of the fold.
-    start
-        Model whose predictions are the first E-step; None starts from a constant model.
-    constant_score
-        Held-out score of a constant model.
-    seed
-        Seed of the learner.
-    patience, min_step_gain, blind_steps, sharpness
-        As in :class:`Schedule`.
-    """
-
-    learner: Learner
+    learner: Learner  # prepared
     fold: int
-    start: Model | None
-    constant_score: float
-    seed: int
+    starts: tuple[Start, ...]  # the first E-step uses their mean prediction, or without any a constant model
+    constant_score: float  # held-out score of a constant model
+    seed: int  # of the learner
     patience: int
     min_step_gain: float
     blind_steps: int
@@ -158,10 +113,9 @@ class Job:
         """Follow the path until the held-out log-likelihood stops improving or no time is left."""
         train, held_out = split.train, split.held_out
         begun, processor_begun = time.monotonic(), time.thread_time()
-        if self.start is None:
-            start = train.constant_outputs.expand(len(train.rows), -1)
-        else:
-            start = self.start.outputs(train.X)
+        start = train.constant_outputs.expand(len(train.rows), -1)
+        if self.starts:
+            start = torch.stack([w + train.labels.log_probs(m.outputs(train.X)) for m, w in self.starts]).logsumexp(0)
         watch = Watch(held_out, seconds_left)
         steps: list[Step] = []
         best_score, best_step = -math.inf, 0

@@ -88,15 +88,7 @@ def fit_ensemble(
     align: Align | None = None,
     further: Sequence[Candidate] = (),
 ) -> Mixture:
-    """Fit all candidates of a schedule and mix them.
-
-    Parameters
-    ----------
-    problem, schedule, align
-        As in :func:`unbag.ensemble.fit_candidates`.
-    further
-        Candidates that were fitted elsewhere.
-    """
+    """Fit all candidates of a schedule, and mix them with further ones that were fitted elsewhere."""
     candidates = fit_candidates(problem, schedule, align)
     return fit_mixture([*further, *candidates], problem, schedule.is_over)
 
@@ -106,14 +98,7 @@ def fit_mixture(
 ) -> Mixture:
     """Maximise the held-out likelihood under a Dirichlet prior on weights and a normal one on log temperatures.
 
-    Parameters
-    ----------
-    candidates
-        Fitted on the folds of ``problem``; groups with a membership that no fold predicts are not used.
-    problem
-        All rows and observations.
-    time_is_up
-        Ends the search with its next step.
+    Groups with a membership that no fold predicts are not used. ``time_is_up`` ends the search with its next step.
     """
     labels = problem.labels
     judged = problem.unroll(candidates[0].out_of_fold.isfinite().all(1))

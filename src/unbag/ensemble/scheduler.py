@@ -13,9 +13,9 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from unbag.ensemble.candidates import Align, Candidate, select_candidates
-from unbag.ensemble.jobs import Job, Path, Schedule
+from unbag.ensemble.jobs import Job, Path, Schedule, Start
 from unbag.ensemble.workers import Workers
-from unbag.learners import Learner, Model, Problem, Split
+from unbag.learners import Learner, Problem, Split
 
 WHOLE = -1
 """Key of the data of all groups, beside those of each fold; as a fold, it stands for the preparation of a learner."""
@@ -31,18 +31,10 @@ class Place(NamedTuple):
 def fit_candidates(
     problem: Problem, schedule: Schedule, align: Align | None = None, make_workers: Callable[..., Workers] = Workers
 ) -> list[Candidate]:
-    """Fit all learners; the first interrupt from the keyboard ends jobs with their step, and keeps what is finished.
+    """Fit all learners of a schedule to all folds.
 
-    Parameters
-    ----------
-    problem
-        All rows and observations.
-    schedule
-        Learners and stopping rules.
-    align
-        Brings the classes of a model into the order of another one; None where observations identify the classes.
-    make_workers
-        Makes what runs the jobs, with the arguments of :class:`unbag.ensemble.workers.Workers`.
+    ``align`` brings the classes of a model into the order of another one; None where observations identify the classes.
+    The first interrupt from the keyboard ends jobs with their step, and keeps what is finished.
     """
     splits = schedule.make_splits(problem)
     runner = _Runner(problem, splits, schedule)
@@ -100,8 +92,10 @@ class _Runner:
         self.begun: set[Place] = set()
         self.retried: set[Place] = set()
         self.best_gain = 0.0
+        self.only_best_start = bool(schedule.starts) or problem.symmetry != "none"
         train, held_out = splits[0][:2]
         self.constant_score = math.nan
+        self.n_held_out = [float(s.held_out.group_weights.sum()) if s.held_out else 0.0 for s in splits]
         if held_out is not None:
             self.constant_score = held_out.score(train.constant_outputs.expand(len(held_out.rows), -1))
         schedule.progress.begin(len(self.learners) * self.n_folds)
@@ -175,9 +169,8 @@ class _Runner:
         waiting = [p for p in self._places() if self._is_in_stage(p, self.stage_of[n])]
         rounds = math.ceil(len(waiting) / s.n_jobs)
         deadline = clock + max(s.deadline - clock, 0.0) / max(rounds, 1)
-        start = self._find_start(place)
         job = Job(
-            *(self.prepared[n], fold, start, self.constant_score, s.seed + fold),
+            *(self.prepared[n], fold, self._find_starts(place), self.constant_score, s.seed + fold),
             *(s.patience, s.min_step_gain, s.blind_steps, s.sharpness),
         )
         workers.submit(place, job.run, fold, deadline)
@@ -188,14 +181,21 @@ class _Runner:
         unfinished = place not in self.paths and self.kept.get(n, True)
         return fold >= 0 and self.stage_of[n] == stage and unfinished
 
-    def _find_start(self, place: Place) -> Model | None:
-        """Return the best model of earlier stages on the same fold."""
+    def _find_starts(self, place: Place) -> tuple[Start, ...]:
+        """Return the best model of each learner of earlier stages on the same fold, weighted by held-out likelihood.
+
+        Where classes have no names, models differ in which class is which, and the best of all is returned.
+        """
         earlier = [
             path
-            for (n, fold), path in self.paths.items()
+            for (n, fold), path in sorted(self.paths.items())
             if fold == place.fold and self.stage_of[n] < self.stage_of[place.learner] and self.kept[n] and path.steps
         ]
-        return max(earlier, key=lambda path: path.score).best.model if earlier else None
+        if earlier and self.only_best_start:
+            earlier = [max(earlier, key=lambda path: path.score)]
+        best = max((path.score for path in earlier), default=0.0)
+        n_groups = self.n_held_out[place.fold]
+        return tuple(Start(path.best.model, (path.score - best) * n_groups) for path in earlier)
 
     def _finish(self, place: Place, result: Callable[[], Any], workers: Workers) -> None:
         """Store the result of a job; where its process died, begin it once more."""

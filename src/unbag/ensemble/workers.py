@@ -36,18 +36,9 @@ Function = Callable[[Any, Callable[[], float]], Any]
 
 
 class Workers:
-    """Runs functions in threads, and in processes as well once a fit takes long enough.
+    """Runs ``n_jobs`` functions at a time in threads, and in processes as well once a fit takes long enough.
 
-    Parameters
-    ----------
-    n_jobs
-        Number of functions that run at a time.
-    data
-        What the functions receive, by key. It is written to files once, which all processes map into memory.
-    seconds_before_processes
-        As in :class:`unbag.ensemble.Schedule`.
-    clock
-        Returns the time in seconds.
+    ``data`` is what the functions receive, by key. It is written to files once, which all processes map into memory.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from unbag.learners.features import Columns as Columns
 from unbag.learners.features import Fourier as Fourier
 from unbag.learners.features import LastColumns as LastColumns
 from unbag.learners.linear import Linear as Linear
-from unbag.learners.matching import Matching as Matching
 from unbag.learners.network import Architecture as Architecture
+from unbag.learners.network import Matching as Matching
 from unbag.learners.network import Network as Network
 from unbag.learners.problem import Evidence as Evidence
 from unbag.learners.problem import Problem as Problem

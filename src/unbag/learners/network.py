@@ -23,6 +23,7 @@ from unbag.learners.base import map_rows, register_model, split_rows
 from unbag.learners.features import FillMissing
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
+from unbag.objectives.objective import match_proportions
 
 MAX_ROW_VALUES = 2**25
 """Values of a row at most in a saved network: a module of the caller runs on one row to see how many outputs it has."""
@@ -30,19 +31,10 @@ MAX_ROW_VALUES = 2**25
 
 @dataclass(frozen=True)
 class Architecture:
-    """What networks look like: a name and its settings, a module, or a function that makes modules.
+    """What networks look like: a name of :data:`unbag.models.MODELS`, or code that makes modules."""
 
-    Parameters
-    ----------
-    model
-        A name of :data:`unbag.models.MODELS`, a module, of which each network is a copy with new weights, or a function
-        without arguments that returns a module.
-    hidden
-        Units of the hidden layers of ``"mlp"``.
-    """
-
-    model: ModelChoice = "mlp"
-    hidden: tuple[int, ...] = (500,)
+    model: ModelChoice = "mlp"  # of a module, each network is a copy with new weights
+    hidden: tuple[int, ...] = (500,)  # units of the hidden layers of ``"mlp"``
 
     def maker(self, input_shape: tuple[int, ...], n_outputs: int) -> MakeModel:
         """Return a function that makes new modules for rows of a shape."""
@@ -181,3 +173,37 @@ class Network:
         if self.loss is None:
             return problem.labels.risk(outputs, expected).mean()
         return (expected * self.loss(outputs)).sum(1).mean()
+
+
+@dataclass(frozen=True)
+class Matching(Network):
+    """Networks whose mean predictions match the shares of the classes in groups: strong where groups are few and large.
+
+    A step of the path is a number of minibatches of groups of one set of counts; it ignores the first outputs.
+    """
+
+    name: str = "matching"
+    n_steps: int = 20
+    min_updates: int = 25
+    batch_size: int = 256
+    averaging: float = 0.98
+
+    def _n_updates(self, problem: Problem) -> int:
+        return self.min_updates
+
+    def _targets(self, problem: Problem, outputs: Tensor) -> Tensor:
+        """Return the counts of all groups."""
+        return problem.sets[0].checked
+
+    def _draw_batches(self, problem: Problem, generator: torch.Generator) -> Iterator[Tensor]:
+        """Yield the numbers of groups with about ``batch_size`` rows."""
+        n_groups = problem.n_groups
+        size = max(round(self.batch_size * n_groups / len(problem.rows)), 1)
+        while True:
+            yield from torch.randperm(n_groups, generator=generator).split(size)
+
+    def _risk(self, problem: Problem, module: nn.Module, X: Rows, batch: Tensor, targets: Tensor) -> Tensor:
+        groups = problem.sets[0].groups.take(batch)
+        outputs = module(gather_rows(X, groups.members.to(X.device))).cpu()
+        weights = problem.group_weights[batch].float()
+        return weights @ match_proportions(outputs, groups.segments, targets[batch]) / weights.sum()
