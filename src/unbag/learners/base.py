@@ -27,23 +27,17 @@ class Model(Protocol):
     A model class that can be saved is registered by :func:`register_model`. Its state consists of plain values, which
     become JSON, and tensors, which become safetensors. ``from_state(values, tensors, model=None)`` restores an equal
     model, or raises ``ValueError`` for values that do not fit together; ``model`` is the module or function that the
-    caller of ``fit`` passed, which is not saved.
+    caller of ``fit`` passed, which is not saved. A missing value of a table is NaN. A model that is made of operations
+    of torch has a method ``to_module()``, which returns it as a module.
     """
 
     kind: str
 
     def outputs(self, X: Rows) -> Tensor:
-        """Return the outputs for rows, such as logits, shape ``(rows, outputs)``, float32 on the CPU.
-
-        A missing value of a table is NaN.
-        """
-        ...
-
-    # A model that is made of operations of torch has a method ``to_module()``, which returns it as a module.
+        """Return the outputs for rows, such as logits, shape ``(rows, outputs)``, float32 on the CPU."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return plain values and tensors from which ``from_state`` restores the model."""
-        ...
 
 
 MODELS: dict[str, Any] = {}
@@ -94,25 +88,16 @@ class Learner(Protocol):
     @property
     def name(self) -> str:
         """Return the name under which results are reported."""
-        ...
 
     def prepare(self, problem: Problem, seed: int) -> Learner:
         """Compute what depends on all rows but on no observation, such as clusters; return the prepared learner."""
-        ...
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[Model]:
         """Yield models in order of increasing fit until the caller stops.
 
-        Parameters
-        ----------
-        problem
-            Training data, without the held-out groups.
-        start
-            Outputs for its rows for the first E-step, from a simpler model or a constant one.
-        seed
-            Seed of the random number generators.
+        ``problem`` is the training data without held-out groups; ``start`` are outputs for its rows for the first
+        E-step, from simpler models or a constant one.
         """
-        ...
 
 
 @dataclass(frozen=True)
