@@ -42,40 +42,22 @@ if TYPE_CHECKING:
     from unbag.tables.fit import read_tables as read_tables
 
 # torch and scikit-learn take seconds to import: only when something is asked for that needs them.
-_MODULES = {
-    "Aggregate": "unbag.aggregates",
-    "AggregateClassifier": "unbag.estimators",
-    "AtLeast": "unbag.aggregates",
-    "CountOf": "unbag.aggregates",
-    "CrossFitting": "unbag.estimators",
-    "DivergenceWarning": "unbag.diagnostics.fitted",
-    "Evidence": "unbag.aggregates",
-    "Finding": "unbag._utils.findings",
-    "FromFold": "unbag.aggregates",
-    "FromFunction": "unbag.aggregates",
-    "Groups": "unbag.data.groups",
-    "ImpossibleObservation": "unbag._utils.checks",
-    "LabelProportions": "unbag.aggregates",
-    "Majority": "unbag.aggregates",
-    "MultipleInstance": "unbag.aggregates",
-    "NetworkTraining": "unbag.estimators",
-    "NegativeLogLikelihood": "unbag.objectives.risks",
-    "Noisy": "unbag.aggregates",
-    "NoisyLikelihood": "unbag.objectives.risks",
-    "OrdinalRank": "unbag.aggregates",
-    "OrdinalTriplet": "unbag.aggregates",
-    "PairwiseSimilarity": "unbag.aggregates",
-    "PossibleMembers": "unbag.aggregates",
-    "PublishedCounts": "unbag.aggregates",
-    "TripletComparison": "unbag.aggregates",
-    "UnbagWarning": "unbag._utils.findings",
-    "UnbiasedRisk": "unbag.objectives.risks",
-    "diagnose": "unbag.diagnostics.diagnosis",
-    "load": "unbag.persistence.saved_models",
-    "read_bags": "unbag.tables.bags",
-    "read_tables": "unbag.tables.fit",
-    "target": "unbag.data.targets",
+_NAMES = {
+    "_utils.checks": "ImpossibleObservation",
+    "_utils.findings": "Finding UnbagWarning",
+    "aggregates": "Aggregate AtLeast CountOf Evidence FromFold FromFunction LabelProportions Majority MultipleInstance "
+    "Noisy OrdinalRank OrdinalTriplet PairwiseSimilarity PossibleMembers PublishedCounts TripletComparison",
+    "data.groups": "Groups",
+    "data.targets": "target",
+    "diagnostics.diagnosis": "diagnose",
+    "diagnostics.fitted": "DivergenceWarning",
+    "estimators": "AggregateClassifier CrossFitting NetworkTraining",
+    "objectives.risks": "NegativeLogLikelihood NoisyLikelihood UnbiasedRisk",
+    "persistence.saved_models": "load",
+    "tables.bags": "read_bags",
+    "tables.fit": "read_tables",
 }
+_MODULES = {name: f"unbag.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_MODULES)
 sys.meta_path.append(MovedModules)  # the last finder: only asked for modules that do not exist
 

@@ -1,18 +1,31 @@
 """Random groups with published counts, their posteriors by independent references, and a program that compares them.
 
-``python tests/helpers/compared_counts.py --groups 20000 --processes 16`` prints a table. The reference is the exact sum
-where the number of count vectors permits. Beyond that it is the sum over the 2^13 most probable count vectors, in two
-orders of members and classes, if a sample represents at most half of the probability; else a Gibbs sampler of pairs of
-members, or the former where this does not converge.
+``python tests/helpers/compared_counts.py --groups 200`` prints a table and appends a line for each group to
+``$OUT/counts.jsonl``. Only groups that are approximated are compared, about seven of ten. The reference of a group is
+the first of these that is possible:
+
+complete
+    the sum over all count vectors but those of negligible probability (1e-9 of the states after each member), which
+    needs no approximation where few members are uncertain;
+exact
+    the sum over all count vectors;
+sampler
+    a Gibbs sampler of pairs of members with annealed chains, where its standard error is at most 0.02;
+probable
+    the sum over the most probable count vectors, in two orders of members and classes, which share their method with
+    the code that is tested.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
+import os
 import time
-from collections.abc import Iterator
-from itertools import count, islice
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -29,20 +42,33 @@ TOLERANCE = 0.05
 """Largest error of a posterior."""
 LOGIT_SCALES = (0.3, 1.0, 3.0, 10.0, 100.0, 1e4)
 NOISE_SCALES = (0.3, 0.5, 1.0, 2.0, 5.0)
-PATHS, MAX_SAMPLED = 2**13, 0.5
-"""Number of probable count vectors, and the share of them that a sample may represent."""
+PATHS = 2**13
+"""Count vectors that a sum over probable ones keeps."""
 MAX_STANDARD_ERROR = 0.02
 """Above it the sampler has not converged."""
-CHAINS, SWEEPS, FIRST_SWEEPS = 64, 60, 20
+CHAINS, SWEEPS, FIRST_SWEEPS, COOLING = 64, 60, 15, 1.5
+"""Chains of the sampler, sweeps that count and those before, and the ratio of the temperatures of two sweeps."""
+OUTSIDE = 1e8
+"""Loss of log-probability for each member by which a count is outside of its bounds."""
+TOGETHER = 128
+"""Groups that the sampler computes together."""
 
 
 class Case(NamedTuple):
     """A group of the model or of other labels, and statements about its counts."""
 
+    seed: int
     logits: Tensor  # (m, k)
     labels: Tensor  # (m,), with which the statements agree
     z: Tensor  # (1, k, 6)
     kind: str
+
+    @property
+    def log_weights(self) -> Tensor:
+        """Log-weights of counts, (k, counts)."""
+        groups = Groups.from_sizes([len(self.logits)])
+        z = PublishedCounts().check(self.z, groups, self.logits.shape[1])
+        return log_weight(z[0, :, None], torch.arange(len(self.logits) + 1))
 
 
 class Comparison(NamedTuple):
@@ -53,9 +79,13 @@ class Comparison(NamedTuple):
     kind: str
     error: float
     standard_error: float
-    log_likelihood_error: float  # NaN without an exact reference
+    log_likelihood_error: float  # NaN if the reference has no likelihood
     is_possible: bool  # expected counts are in the bounds, the log-likelihood of intervals is at most 0
     seconds: float
+
+
+Reference = tuple[str, Tensor, Tensor, float]
+"""Its name, the posterior with standard errors, (m, k), and the log-likelihood."""
 
 
 def draw_case(seed: int) -> Case:
@@ -88,145 +118,193 @@ def draw_case(seed: int) -> Case:
     else:
         options = [published.exact(counts), add_noise(noise.Laplace(1.0)), round_to(3), published.unknown(k)]
         z = torch.stack(options)[random.integers(4, size=k), torch.arange(k)]
-    return Case(logits, labels, z[None], kind)
+    return Case(seed, logits, labels, z[None], kind)
 
 
 def compare(seed: int, max_states: int = 2**18) -> Comparison | None:
-    """Compare the posterior of a random group with its reference; None if its counts are exact or not approximated."""
-    case, aggregate = draw_case(seed), PublishedCounts()
-    groups = Groups.from_sizes([len(case.logits)])
-    if aggregate.plan(groups, case.z).methods != ["normal"]:
-        return None
-    start = time.process_time()
-    found = aggregate.evidence(case.logits, groups, case.z)
-    seconds = time.process_time() - start
-    z = aggregate.check(case.z, groups, case.logits.shape[1])
-    log_weights = log_weight(z[:, :, None], torch.arange(len(case.logits) + 1))[0]  # (k, counts)
-    reference, expected, standard_error, log_likelihood = _refer(case, z, groups, seed, max_states)
-    excess = (found.posterior - expected).abs() - 4 * standard_error
-    worst = int(excess.argmax())
-    sums = found.posterior.sum(0)
+    """Compare the posterior of a random group with its reference; None if it is not approximated."""
+    return next(compare_cases([seed], torch.device("cpu"), max_states), None)
+
+
+def compare_cases(seeds: Sequence[int], device: torch.device, max_states: int) -> Iterator[Comparison]:
+    """Compare the posteriors of random groups with their references, without those that are not approximated."""
+    aggregate, sampled = PublishedCounts(), []
+    for case in map(draw_case, seeds):
+        groups = Groups.from_sizes([len(case.logits)])
+        if aggregate.plan(groups, case.z).methods != ["normal"]:
+            continue
+        start = time.process_time()
+        found = aggregate.evidence(case.logits, groups, case.z)
+        found = found.posterior, float(found.log_likelihood), time.process_time() - start
+        if (reference := sum_exactly(case, device, max_states)) is not None:
+            yield _compare(case, found, reference)
+        else:
+            sampled.append((case, found))
+    sampled.sort(key=lambda pair: pair[0].logits.shape)
+    for first in range(0, len(sampled), TOGETHER):
+        part = sampled[first : first + TOGETHER]
+        for (case, found), (mean, error) in zip(part, sample_pairs([case for case, _ in part], device), strict=True):
+            reference = "sampler", mean, error, float("nan")
+            yield _compare(
+                case, found, reference if float(error.max()) <= MAX_STANDARD_ERROR else sum_probable(case, device)
+            )
+
+
+def _compare(case: Case, found: tuple[Tensor, float, float], reference: Reference) -> Comparison:
+    (posterior, log_likelihood, seconds), (name, expected, standard_error, expected_log_likelihood) = found, reference
+    z = PublishedCounts().check(case.z, Groups.from_sizes([len(case.logits)]), case.logits.shape[1])
+    worst, sums = int(((posterior - expected).abs() - 4 * standard_error).argmax()), posterior.sum(0)
     inside = bool(((sums >= z[0, :, LOW] - 2e-3) & (sums <= z[0, :, HIGH] + 2e-3)).all())
-    total = float(found.log_likelihood)
     return Comparison(
-        seed, reference, case.kind,
-        error=float((found.posterior - expected).abs().flatten()[worst]),
+        case.seed, name, case.kind,
+        error=float((posterior - expected).abs().flatten()[worst]),
         standard_error=float(standard_error.flatten()[worst]),
-        log_likelihood_error=total - log_likelihood,
-        is_possible=inside and total <= float(log_weights.amax(1).sum()) + 1e-9,
+        log_likelihood_error=log_likelihood - expected_log_likelihood,
+        is_possible=inside and log_likelihood <= float(case.log_weights.amax(1).sum()) + 1e-9,
         seconds=seconds,
     )  # fmt: skip
 
 
-def _refer(case: Case, z: Tensor, groups: Groups, seed: int, max_states: int) -> tuple[str, Tensor, Tensor, float]:
-    """Return the name of the reference, its posterior with standard errors, and its log-likelihood."""
-    exact = PublishedCounts("exact", max_states)
+def sum_exactly(case: Case, device: torch.device, max_states: int) -> Reference | None:
+    """Sum over all count vectors that are not negligible, or over all, if these are few enough."""
+    if (summed := _sum_paths(case, None, device, max_sampled=0.0)) is not None:
+        return "complete", summed[0], torch.zeros_like(summed[0]), summed[1]
+    exact, groups = PublishedCounts("exact", max(max_states, 1)), Groups.from_sizes([len(case.logits)])
     try:
-        exact.check(z, groups, z.shape[1])
+        exact.check(case.z, groups, case.logits.shape[1])
     except ValueError:
-        pass
-    else:
-        result = exact.evidence(case.logits, groups, z)
-        return "exact", result.posterior, torch.zeros_like(result.posterior), float(result.log_likelihood)
-    log_probs = case.logits.log_softmax(1)
-    log_weights = log_weight(z[:, :, None], torch.arange(len(log_probs) + 1))[0]  # (k, counts)
-    if (summed := _sum_probable(log_probs, log_weights, seed, MAX_SAMPLED)) is not None:
-        return "probable", *summed
-    posterior, standard_error = sample_pairs(log_probs, log_weights, case.labels, seed)
-    if float(standard_error.max()) <= MAX_STANDARD_ERROR:
-        return "sampler", posterior, standard_error, float("nan")
-    summed = _sum_probable(log_probs, log_weights, seed, 2.0)
-    assert summed is not None
-    return "probable", *summed
+        return None
+    result = exact.evidence(case.logits, groups, case.z)
+    return "exact", result.posterior, torch.zeros_like(result.posterior), float(result.log_likelihood)
 
 
-def _sum_probable(
-    log_probs: Tensor, log_weights: Tensor, seed: int, max_sampled: float
-) -> tuple[Tensor, Tensor, float] | None:
+def sum_probable(case: Case, device: torch.device) -> Reference:
     """Sum over probable count vectors in two orders of members and classes."""
-    random = torch.Generator().manual_seed(seed)
-    runs = []
-    for _ in range(2):
-        members, classes = (torch.randperm(n, generator=random) for n in log_probs.shape)
-        shuffled, weights = log_probs[members][:, classes], log_weights[classes]
-        tilt = find_weighted_tilt(shuffled, Segments.from_sizes([len(members)]), weights[None])[0]
-        if (run := sum_paths(shuffled, weights, tilt, PATHS, max_sampled)) is None:
-            return None
-        posterior = torch.empty_like(log_probs)
-        posterior[members[:, None], classes] = run.posterior
-        runs.append((posterior, float(run.log_total)))
-    (first, log_likelihood), (second, _) = runs
-    return (first + second) / 2, (first - second).abs().max().expand_as(first) / 2, log_likelihood
+    random = torch.Generator().manual_seed(case.seed)
+    runs = [_sum_paths(case, random, device, max_sampled=2.0) for _ in range(2)]
+    (first, log_likelihood), (second, _) = (run for run in runs if run is not None)
+    return "probable", (first + second) / 2, (first - second).abs().max().expand_as(first) / 2, log_likelihood
 
 
-def sample_pairs(log_probs: Tensor, log_weights: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Estimate the posterior by Gibbs sampling of two members at a time, and return its standard error.
+def _sum_paths(
+    case: Case, random: torch.Generator | None, device: torch.device, max_sampled: float
+) -> tuple[Tensor, float] | None:
+    """Sum over at most ``PATHS`` count vectors, with members and classes in a random order if a generator is given."""
+    log_probs, log_weights = case.logits.log_softmax(1), case.log_weights
+    sizes = log_probs.shape
+    members, classes = (torch.randperm(n, generator=random) if random else torch.arange(n) for n in sizes)
+    shuffled, weights = log_probs[members][:, classes], log_weights[classes]
+    tilt = find_weighted_tilt(shuffled, Segments.from_sizes([len(members)]), weights[None])[0]
+    run = sum_paths(shuffled.to(device), weights.to(device), tilt.to(device), PATHS, max_sampled)
+    if run is None:
+        return None
+    posterior = torch.empty_like(log_probs)
+    posterior[members[:, None], classes] = run.posterior.cpu()
+    return posterior, float(run.log_total)
 
-    Chains start from possible counts of random members. Probabilities are averaged, not labels.
+
+def sample_pairs(cases: Sequence[Case], device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Estimate the posteriors of groups by Gibbs sampling of two members at a time, and return their standard errors.
+
+    Chains start from the labels of random members at a high temperature. Probabilities are averaged, not labels. All
+    groups are sampled together; the last members of smaller groups do not exist.
     """
-    random, (m, k) = np.random.default_rng(seed), log_probs.shape
-    scores = log_probs.numpy()
-    weights = np.pad(log_weights.numpy(), ((0, 0), (0, 2)), constant_values=-np.inf)
-    chains, classes = np.arange(CHAINS), np.arange(k)
-    label = random.permuted(np.tile(labels.numpy(), (CHAINS, 1)), axis=1)
-    counts = np.tile(np.bincount(labels.numpy(), minlength=k), (CHAINS, 1))
-    sums = np.zeros((CHAINS, m, k))
-    for sweep in range(FIRST_SWEEPS + SWEEPS):
-        for i, j in np.resize(random.permutation(m), (m // 2 + m % 2, 2)):
-            if i == j:
-                continue
-            for member in (i, j):
-                counts[chains, label[:, member]] -= 1
-            none, once, twice = (weights[classes, counts + n] for n in range(3))  # (chains, k)
-            impossible = np.isneginf(none)
-            none = np.where(impossible, 0.0, none)
-            joint = (once - none)[:, :, None] + (once - none)[:, None, :]
-            joint[:, classes, classes] = twice - none
-            # A count that is too small as it is needs one of the two members.
-            needed = impossible.sum(1)[:, None, None] - (impossible[:, :, None] | impossible[:, None, :])
-            needed -= (impossible[:, :, None] & impossible[:, None, :]) * (1 - np.eye(k, dtype=int))
-            joint = np.where(needed > 0, -np.inf, joint) + scores[i][:, None] + scores[j]
-            joint = np.exp(joint - joint.max((1, 2), keepdims=True))
-            joint /= joint.sum((1, 2), keepdims=True)
-            if sweep >= FIRST_SWEEPS:
-                sums[:, i] += joint.sum(2)
-                sums[:, j] += joint.sum(1)
-            flat = joint.reshape(CHAINS, -1).cumsum(1)
-            drawn = (flat < random.random((CHAINS, 1)) * flat[:, -1:]).sum(1)
-            for member, new in ((i, drawn // k), (j, drawn % k)):
-                label[:, member] = new
-                counts[chains, new] += 1
-    means = torch.from_numpy(sums / sums.sum(2, keepdims=True))
-    return means.mean(0), means.std(0) / CHAINS**0.5
+    n, m, k = len(cases), max(len(c.logits) for c in cases), max(c.logits.shape[1] for c in cases)
+    random = torch.Generator(device).manual_seed(cases[0].seed)
+    scores = torch.full((n, m, k), -OUTSIDE, dtype=torch.float64)
+    weights = torch.zeros(n, k, m + 3, dtype=torch.float64)
+    labels = torch.zeros(n, CHAINS, m, dtype=torch.int64)
+    for number, case in enumerate(cases):
+        size, n_classes = case.logits.shape
+        scores[number, :size, :n_classes] = case.logits.log_softmax(1)
+        weights[number, :n_classes] = _extend(case.log_weights, m + 3)
+        order = torch.rand(CHAINS, size, generator=torch.Generator().manual_seed(case.seed)).argsort(1)
+        labels[number, :, :size] = case.labels[order]
+    sizes = torch.tensor([len(case.logits) for case in cases])
+    counts = torch.nn.functional.one_hot(labels, k).mul_((torch.arange(m) < sizes[:, None])[:, None, :, None]).sum(2)
+    scores, weights, labels, counts, sizes = (t.to(device) for t in (scores, weights, labels, counts, sizes))
+    finite = scores.masked_fill(scores <= -OUTSIDE, 0.0)
+    temperature = (-finite.amin((1, 2)) / 4).clamp_min(1.0)
+    sums, groups = torch.zeros(n, CHAINS, m, k, dtype=torch.float64, device=device), torch.arange(n, device=device)
+    classes, remaining = torch.arange(k, device=device), SWEEPS + FIRST_SWEEPS
+    while remaining:
+        hot = bool((temperature > 1).any())
+        # Members in random order, those that do not exist last.
+        key = torch.rand(n, m, generator=random, device=device)
+        order = key.add_(torch.arange(m, device=device) >= sizes[:, None]).argsort(1)
+        pairs = torch.cat([order, order[:, :1]], 1) if m % 2 else order
+        for i, j in zip(pairs[:, ::2].T, pairs[:, 1::2].T, strict=True):
+            exists = (i < sizes) & (j < sizes) & (i != j)
+            old = torch.stack([labels[groups, :, i], labels[groups, :, j]], 2)  # (groups, chains, 2)
+            rest = counts.scatter_add(2, old, -exists.long()[:, None, None].expand_as(old))
+            none, once, twice = (weights.gather(2, (rest + more).transpose(1, 2)).transpose(1, 2) for more in range(3))
+            of_i, of_j = (scores[groups, member] / temperature[:, None] for member in (i, j))  # (groups, k)
+            joint = (of_i[:, None] + once - none)[..., None] + (of_j[:, None] + once - none)[:, :, None]
+            joint[..., classes, classes] += twice - 2 * once + none
+            flat = joint.flatten(2)
+            flat = flat.sub_(flat.amax(2, keepdim=True)).exp_()
+            flat /= flat.sum(2, keepdim=True)
+            if not hot and remaining <= SWEEPS:
+                probs = flat.view(n, CHAINS, k, k) * exists[:, None, None, None]
+                sums[groups, :, i] += probs.sum(3)
+                sums[groups, :, j] += probs.sum(2)
+            drawn = torch.rand(n, CHAINS, 1, generator=random, device=device, dtype=torch.float64)
+            number = torch.searchsorted(flat.cumsum(2), drawn)[..., 0].clamp_max(k * k - 1)
+            new = torch.where(exists[:, None, None], torch.stack([number // k, number % k], 2), old)
+            labels[groups, :, i], labels[groups, :, j] = new[..., 0], new[..., 1]
+            counts = rest.scatter_add(2, new, exists.long()[:, None, None].expand_as(new))
+        temperature = (temperature / COOLING).clamp_min(1.0)
+        remaining -= not hot
+    means = sums.div_(sums.sum(3, keepdim=True).clamp_min(1e-300)).cpu()
+    results = []
+    for number, case in enumerate(cases):
+        chains = means[number, :, : len(case.logits), : case.logits.shape[1]]
+        results.append((chains.mean(0), chains.std(0) / CHAINS**0.5))
+    return results
+
+
+def _extend(log_weights: Tensor, length: int) -> Tensor:
+    """Return log-weights for more counts, which fall by ``OUTSIDE`` with each step away from the possible counts."""
+    k, n = log_weights.shape
+    possible = torch.nn.functional.pad(log_weights, (0, length - n), value=-torch.inf) > -torch.inf
+    first, last = possible.int().argmax(1), length - 1 - possible.flip(1).int().argmax(1)
+    counts = torch.arange(length)
+    inside = counts.expand(k, -1).clamp(first[:, None], last[:, None])
+    return log_weights.gather(1, inside) - OUTSIDE * (counts - inside).abs()
 
 
 def main() -> None:
     """Compare groups and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, default=200)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", type=int, default=200, help="random groups, of which some are not approximated")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="where references are computed")
     parser.add_argument("--max-states", type=int, default=2**18, help="count vectors of an exact reference")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further groups are begun after these")
     options = parser.parse_args()
+    end, results = time.time() + options.seconds, []
+    size = 4 * TOGETHER if options.groups > 2000 else 32
+    seeds = range(options.seed, options.seed + options.groups)
+    work = [seeds[first : first + size] for first in range(0, len(seeds), size)]
+    file = Path(os.environ.get("OUT", ".")) / "counts.jsonl"
+    run = partial(_run, device=options.device, max_states=options.max_states, end=end)
     with multiprocessing.get_context("spawn").Pool(options.processes, torch.set_num_threads, (1,)) as pool:
-        work = ((seed, options.max_states) for seed in count(options.seed))
-        print_table(list(islice(_run(pool, work), options.groups)))
-        pool.terminate()
+        for part in pool.imap_unordered(run, work):
+            results += part
+            with file.open("a") as lines:
+                lines.writelines(json.dumps(r._asdict()) + "\n" for r in part)
+    print_table(results)
 
 
-def _compare(arguments: tuple[int, int]) -> Comparison | None:
-    return compare(*arguments)
-
-
-def _run(pool: multiprocessing.pool.Pool, work: Iterator[tuple[int, int]]) -> Iterator[Comparison]:
-    while True:  # in parts, because the work has no end
-        yield from filter(None, pool.imap_unordered(_compare, list(islice(work, 400)), chunksize=4))
+def _run(seeds: Sequence[int], device: str, max_states: int, end: float) -> list[Comparison]:
+    return [] if time.time() > end else [*compare_cases(seeds, torch.device(device), max_states)]
 
 
 def print_table(results: list[Comparison]) -> None:
     """Print a row per reference and kind of statements, and the groups that are beyond the tolerance."""
     print("reference  statements         groups  beyond  largest error  beyond 4 s.e.  log-lik. error  impossible  s")
-    for reference in ("exact", "probable", "sampler"):
+    for reference in ("complete", "exact", "sampler", "probable"):
         for kind in ("all", *sorted({r.kind for r in results})):
             rows = [r for r in results if r.reference == reference and kind in ("all", r.kind)]
             if rows:

@@ -43,16 +43,8 @@ def sum_paths(
 ) -> PathSum | None:
     """Sum over the count vectors of a group; None if a sample would represent more than the share ``max_sampled``.
 
-    Parameters
-    ----------
-    log_probs
-        Log-probabilities of the members, (members, k).
-    log_weights
-        Log-weights of the counts, (k, counts).
-    tilt
-        Shift of the log-probabilities of each class, (k,), for which the expected counts are among the probable ones.
-    max_states, max_sampled
-        Largest number of states of a level, and largest share of them that a sample may represent.
+    The log-weights are (k, counts), and the tilt, (k,), shifts the expected counts to probable ones. At most
+    ``max_states`` states of a level are kept.
     """
     log_sums, probs = normalise(log_probs + tilt)
     log_tilted = log_weights - tilt[:, None] * torch.arange(log_weights.shape[1]).to(log_probs)

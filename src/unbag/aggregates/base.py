@@ -252,38 +252,30 @@ class Aggregate(ABC):
     def log_likelihood(
         self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
     ) -> Tensor:
-        """Return log p(z | x_1..x_m) of each group, differentiable once.
+        """Return log p(z | x_1..x_m) of each group, shape ``(groups,)``, differentiable once.
 
         Parameters
         ----------
         logits
             One row per instance, shape ``(n, k)``. Half precision is computed in float32. A logit of ``-inf`` rules
             a class out.
-        groups
-            Rows of each group.
-        z
-            One observation per group: in the order of the groups, or in any order as a dict from ids or a table or
-            column of pandas with the ids as its index.
+        groups, z
+            Rows and observation of each group. Observations are in the order of the groups, or in any order as a dict
+            from ids or a table or column of pandas with the ids as its index.
         impossible
             ``"-inf"`` is the likelihood of observations that the logits rule out, with a posterior of NaN; ``"raise"``
             raises an error that names their groups.
         classes
             Names of the classes in the order of the columns of ``logits``, to match the columns of a table by name.
-            None: the columns of ``z`` have the order of those of ``logits``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``(groups,)``.
         """
         return self.evidence(logits, groups, z, impossible=impossible, classes=classes).log_likelihood
 
     def posterior(
         self, logits: Tensor, groups: Groups, z: Any, *, impossible: Impossible = "-inf", classes: Any = None
     ) -> Tensor:
-        """Return p(y_i = j | z, x_1..x_m) of each membership, in the order of ``groups.members``; detached.
+        """Return p(y_i = j | z, x_1..x_m) of each membership, ``(memberships, k)``, in the order of ``groups.members``.
 
-        Takes what :meth:`log_likelihood` takes. Shape ``(memberships, k)``; rows sum to one.
+        The arguments are those of :meth:`log_likelihood`; the result is detached.
         """
         with torch.no_grad():
             return self.evidence(logits, groups, z, impossible=impossible, classes=classes).posterior
@@ -338,10 +330,7 @@ def gradient_in_logits(weights: Tensor, log_probs: Tensor) -> Tensor:
 
 
 def chain_gradient(member_grad: Tensor, grad: Tensor, segments: Segments) -> Tensor:
-    """Multiply the gradient of each membership by that of its group.
-
-    A group of weight zero has no gradient, even if its observation is impossible and its gradient NaN.
-    """
+    """Multiply the gradient of each membership by that of its group, which removes NaN from groups of weight zero."""
     factor = segments.expand(grad)[:, None]
     return (member_grad * factor).masked_fill_(factor == 0, 0)
 
@@ -369,8 +358,18 @@ def member_logits(logits: Tensor, groups: Groups) -> Tensor:
         )
     check_rows(logits, groups, "logits")
     members = groups.gather(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits)
-    if not bool(torch.isfinite(members.detach().sum())):  # a fast test, which is false for valid -inf, too
-        _raise_if_undefined(members.detach(), groups)
+    values = members.detach()
+    if not bool(torch.isfinite(values.sum())):  # a fast test, which is false for valid -inf, too
+        infinite = values == float("-inf")
+        wrong = {"NaN": values.isnan(), "+inf": values == float("inf"), "-inf for every class": infinite}
+        for value, places in wrong.items():
+            rows = places.all(1) if places is infinite else places.any(1)
+            if bool(rows.any()):
+                raise ValueError(
+                    f"logits must give every row a distribution over classes, but there is {value} in "
+                    f"{format_indices('row', rows, lambda place: str(int(groups.members[place])))}; "
+                    "look for a diverged model or missing features"
+                )
     return members
 
 
@@ -439,10 +438,9 @@ def raise_if_impossible(log_likelihood: Tensor, groups: Groups, z: Any) -> None:
     impossible = log_likelihood.detach() == float("-inf")
     if bool(impossible.any()):
         first = int(impossible.nonzero()[0])
-        z = read_per_group(z, groups)
         raise ImpossibleObservation(
             f"the logits rule out the observations of {format_indices('group', impossible, groups.name)}: "
-            f"z[{first}] = {z[first].tolist()} has probability zero; look for logits of -inf"
+            f"z[{first}] = {read_per_group(z, groups)[first].tolist()} has probability zero; look for logits of -inf"
         )
 
 
@@ -454,17 +452,3 @@ def raise_if_not_converged(evidence: Evidence, groups: Groups, aggregate: Aggreg
             f"of {aggregate!r} did not converge; look for logits beyond 10,000, or use method='exact' with larger "
             "max_states"
         )
-
-
-def _raise_if_undefined(logits_of_members: Tensor, groups: Groups) -> None:
-    for value, wrong in (
-        ("NaN", logits_of_members.isnan().any(1)),
-        ("+inf", (logits_of_members == float("inf")).any(1)),
-        ("-inf for every class", (logits_of_members == float("-inf")).all(1)),
-    ):
-        if bool(wrong.any()):
-            raise ValueError(
-                f"logits must give every row a distribution over classes, but there is {value} in "
-                f"{format_indices('row', wrong, lambda place: str(int(groups.members[place])))}; "
-                "look for a diverged model or missing features"
-            )

@@ -64,15 +64,9 @@ class PublishedCounts(Aggregate):
         whose counts are not exact.
     max_states
         Largest number of count vectors of a group that is computed exactly.
-    noise
-        Noise of the counts that :meth:`observe` publishes: a :class:`unbag.noise.Noise` or its name and scale, such as
-        ``"laplace:2.5"``.
-    rounded_to
-        Odd number; :meth:`observe` rounds counts to a multiple of it.
-    suppressed_below
-        Number below which :meth:`observe` does not publish counts.
-    seed
-        Seed of the noise of :meth:`observe`.
+    noise, rounded_to, suppressed_below, seed
+        How :meth:`observe` publishes counts: with noise, a :class:`unbag.noise.Noise` or its name and scale, such as
+        ``"laplace:2.5"``; rounded to a multiple of an odd number; not at all below a number; and the seed of the noise.
 
     Examples
     --------
