@@ -265,15 +265,15 @@ def _likelihood(trial: Trial) -> None:
     """Require the likelihood of enumeration for every outcome."""
     for batch in trial.batches():
         alone = trial.aggregate.log_likelihood(batch.logits, batch.groups, batch.z)
-        _require_close("log-likelihood", alone, batch.log_likelihood, batch)
-        _require_close("log-likelihood in evidence", trial.evidence(batch).log_likelihood, batch.log_likelihood, batch)
+        for found in (alone, trial.evidence(batch).log_likelihood):
+            _require_close("log-likelihood", found, batch.log_likelihood, batch)
 
 
 def _posterior(trial: Trial) -> None:
     """Require the posterior of enumeration for every outcome."""
     for batch in trial.batches():
-        _require_close("posterior", trial.posterior(batch), batch.posterior, batch)
-        _require_close("posterior in evidence", trial.evidence(batch).posterior, batch.posterior, batch)
+        for found in (trial.posterior(batch), trial.evidence(batch).posterior):
+            _require_close("posterior", found, batch.posterior, batch)
 
 
 def _gradient(trial: Trial) -> None:
@@ -293,8 +293,7 @@ def _row_order(trial: Trial) -> None:
         table = trial.normal(len(batch.logits) + 1)
         table[new_place] = batch.logits
         moved = trial.aggregate.evidence(table, Groups.from_offsets(batch.groups.offsets, new_place), batch.z)
-        _require_close("log-likelihood with rows renumbered", moved.log_likelihood, batch.log_likelihood, batch)
-        _require_close("posterior with rows renumbered", moved.posterior, batch.posterior, batch)
+        _require_evidence("with rows renumbered", moved, batch)
 
 
 def _group_order(trial: Trial) -> None:
@@ -302,11 +301,9 @@ def _group_order(trial: Trial) -> None:
     for batch in trial.batches():
         trial.posterior(batch)  # a wrong cache of an earlier result would show
         order = torch.randperm(len(batch.groups), generator=trial.random)
-        groups, moved = batch.groups.take(order), batch.take(order)
-        log_likelihood = trial.aggregate.log_likelihood(batch.logits, groups, moved.z)
-        posterior = trial.aggregate.posterior(batch.logits, groups, moved.z)
-        _require_close("log-likelihood with groups reordered", log_likelihood, moved.log_likelihood, moved)
-        _require_close("posterior with groups reordered", posterior, moved.posterior, moved)
+        arguments, moved = (batch.logits, batch.groups.take(order), batch.z[order]), batch.take(order)
+        found = trial.aggregate.log_likelihood(*arguments), trial.aggregate.posterior(*arguments)
+        _require_evidence("with groups reordered", Evidence(*found), moved)
 
 
 def _unequal_sizes(trial: Trial) -> None:
@@ -315,12 +312,10 @@ def _unequal_sizes(trial: Trial) -> None:
     if len({batch.z.shape[1:] for batch in batches}) > 1:
         return  # shapes of observations that depend on the size cannot be in one batch
     mixed = Batch.join(batches).sample(20 * len(batches), trial.random)
-    together = trial.evidence(mixed)
     alone = [trial.evidence(mixed.take(torch.tensor([group]))) for group in range(len(mixed.groups))]
-    what = "in a batch of unequal sizes, against the group alone,"
     log_likelihood, posterior = map(torch.cat, zip(*alone, strict=True))
-    _require_close(f"log-likelihood {what}", together.log_likelihood, log_likelihood, mixed)
-    _require_close(f"posterior {what}", together.posterior, posterior, mixed)
+    expected = replace(mixed, log_likelihood=log_likelihood, posterior=posterior)
+    _require_evidence("in a batch of unequal sizes, against the group alone,", trial.evidence(mixed), expected)
 
 
 def _shared_rows(trial: Trial) -> None:
@@ -331,10 +326,8 @@ def _shared_rows(trial: Trial) -> None:
         copies = enumeration.batch(table[choices])
         tuples = choices.repeat_interleave(len(enumeration.z), 0)  # all rows with all outcomes
         rows = tuples.flatten()
-        shared = replace(copies, logits=table, groups=Groups.from_tuples(tuples))
-        evidence, slope = trial.evidence_and_slope(shared)
-        _require_close("log-likelihood with rows shared", evidence.log_likelihood, copies.log_likelihood, copies)
-        _require_close("posterior with rows shared", evidence.posterior, copies.posterior, copies)
+        evidence, slope = trial.evidence_and_slope(replace(copies, logits=table, groups=Groups.from_tuples(tuples)))
+        _require_evidence("with rows shared", evidence, copies)
         expected = torch.zeros_like(table).index_add_(0, rows, copies.posterior - copies.logits.softmax(-1))
         _require_close("gradient with rows shared", slope[rows], expected[rows], copies)
 
@@ -345,8 +338,7 @@ def _precision(trial: Trial) -> None:
         rounded = replace(batch, logits=batch.logits.bfloat16().double())  # exact in all three types
         exact = trial.evidence(rounded)
         for dtype in (torch.float32, torch.bfloat16):
-            evidence = trial.evidence(rounded, dtype)
-            for what, value, expected in zip(Evidence._fields, evidence, exact, strict=True):
+            for what, value, expected in zip(Evidence._fields, trial.evidence(rounded, dtype), exact, strict=True):
                 if value.dtype != torch.float32:
                     raise AssertionError(f"{what} of {dtype} logits: expected torch.float32, got {value.dtype}")
                 _require_close(f"{what} of {dtype} logits", value.double(), expected, rounded, SINGLE)
@@ -358,21 +350,17 @@ def _finite(trial: Trial) -> None:
         for dtype in (torch.float32, torch.bfloat16):
             evidence, slope = trial.evidence_and_slope(batch, dtype)
             for what, value in (("log-likelihood", evidence[0]), ("posterior", evidence[1]), ("gradient", slope)):
-                _require(
-                    f"{what} of extreme {dtype} logits", value, value.isfinite(), "finite", (batch.groups, batch.z)
-                )
+                what = f"{what} of extreme {dtype} logits"
+                _require(what, value, value.isfinite(), "finite", (batch.groups, batch.z))
 
 
 def _extremes(trial: Trial) -> None:
     """Require the results of enumeration for extreme logits."""
     for batch in trial.extreme_batches():
         evidence, slope = trial.evidence_and_slope(batch)
-        for what, value, expected in (
-            ("log-likelihood", evidence.log_likelihood, batch.log_likelihood),
-            ("posterior", evidence.posterior, batch.posterior),
-            ("gradient", slope, batch.posterior - batch.logits.softmax(-1)),
-        ):
-            _require_close(f"{what} of extreme logits", value, expected, batch, EXACT_AT_EXTREMES)
+        _require_evidence("of extreme logits", evidence, batch, EXACT_AT_EXTREMES)
+        expected = batch.posterior - batch.logits.softmax(-1)
+        _require_close("gradient of extreme logits", slope, expected, batch, EXACT_AT_EXTREMES)
 
 
 def _impossible(trial: Trial) -> None:
@@ -384,10 +372,9 @@ def _impossible(trial: Trial) -> None:
         kept[3:] |= tables[3:] > 0  # the first three tables have one possible label per row, the others more
         batch = enumeration.batch(tables.masked_fill(~kept, NEVER))
         possible = batch.log_likelihood > NEVER
-        evidence = trial.evidence(batch)
+        evidence, left = trial.evidence(batch), batch.take(possible.nonzero().flatten())
         _require_close("log-likelihood of logits with -inf", evidence.log_likelihood, batch.log_likelihood, batch)
-        left = batch.take(possible.nonzero().flatten())  # the others have no posterior
-        posterior = evidence.posterior[possible[batch.groups.segment]]
+        posterior = evidence.posterior[possible[batch.groups.segment]]  # the other groups have none
         _require_close("posterior of logits with -inf", posterior, left.posterior, left)
         trial.aggregate.evidence(left.logits, left.groups, left.z, impossible="raise")
         if bool(possible.all()):
@@ -421,6 +408,12 @@ def _expectation(trial: Trial) -> None:
         probs = batch.log_likelihood.exp().view(-1, len(enumeration.z))
         expected = (probs @ enumeration.z.double()).repeat_interleave(len(enumeration.z), 0)
         _require_close("expected observation", expectation, expected, batch)
+
+
+def _require_evidence(what: str, found: Evidence, batch: Batch, tolerance: float = EXACT) -> None:
+    """Require the likelihood and the posterior of a batch."""
+    _require_close(f"log-likelihood {what}", found.log_likelihood, batch.log_likelihood, batch, tolerance)
+    _require_close(f"posterior {what}", found.posterior, batch.posterior, batch, tolerance)
 
 
 def _require_close(what: str, got: Tensor, expected: Tensor, batch: Batch, tolerance: float = EXACT) -> None:
