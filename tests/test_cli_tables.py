@@ -102,10 +102,9 @@ def test_the_automatic_model_is_the_default(tmp_path, here):
     fitted = succeed("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
     shown = " ".join(fitted.stdout.split())
     assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
-    assert "groups 40, 40 held out; " in shown
+    assert "groups 40, held out once each in 2 folds; " in shown
     for name in ("linear", "network", "trees"):
         assert re.search(rf"{name} \d+%", shown)
-    assert "in 2 folds" in shown
     succeed("predict", "run", "people.csv", "--out", "predicted.csv")
     assert len({*table(tmp_path / "predicted.csv")["predicted"]}) == 2
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -278,7 +278,7 @@ def _write_page(summary: dict[str, Any], path: Path) -> None:
 
     check_writable(path)
     write_atomic(path, render(summary).encode())
-    Terminal(soft_wrap=True).print(f"The report is in {visible(path.absolute())}", highlight=False, markup=False)
+    Terminal(soft_wrap=True).print(f"The report is in {visible(os.path.abspath(path))}", highlight=False, markup=False)
 
 
 def _show_read(loaded: Any) -> None:

@@ -51,7 +51,7 @@ def show_problems(console: Console, problems: Sequence[Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for problem in problems:
-        table.add_row(f"[{COLOURS[problem.severity]}]{problem.severity}", plain(problem))
+        table.add_row(f"[{COLOURS[problem.severity]}]{problem.severity}", _unbroken(problem))
     if problems:
         console.print(table, highlight=False)
 
@@ -63,7 +63,7 @@ def show_fit(console: Console, fitted: Any) -> None:
     summary = fitted.summary
     data, training, labels = summary["data"], summary["training"], summary["labels"]
     for sentence in [*describe_estimate(summary), *describe_error_rates(summary), ""]:
-        console.print(plain(sentence), highlight=False)
+        console.print(_unbroken(sentence), highlight=False)
     described = [
         ("rows", f"{data['rows']:,}"),
         ("features", str(data["features"])),
@@ -71,12 +71,12 @@ def show_fit(console: Console, fitted: Any) -> None:
     ]
     for s in summary["sets"]:
         judged = f"{s['judged']['groups']:,} held out" if s["judged"]["held_out"] else "none held out"
+        if training["folds"] > 1:
+            judged = f"held out once each in {training['folds']} folds"
         better = f"{s['likelihood']['better']:.0%} predicted better than by class shares alone"
         described.append((s["wording"]["groups"], f"{s['groups']:,}, {judged}; {better}"))
     weights = sorted(((c["weight"], c["model"]) for c in training["candidates"]), reverse=True)
     described.append(("models", ", ".join(f"{name} {weight:.0%}" for weight, name in weights)))
-    if training["folds"] > 1:
-        described.append(("validation", f"each group was held out once, in {training['folds']} folds"))
     if fitted.resumed:
         described.append(("training", "resumed from a checkpoint"))
     if labels is not None:
@@ -97,6 +97,11 @@ def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: in
     for row in rows:
         table.add_row(*map(plain, row))
     return table
+
+
+def _unbroken(sentence: object) -> str:
+    """Return a sentence whose percentages are not broken at the end of a line."""
+    return plain(sentence).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def _show_grid(console: Console, rows: Iterable[tuple[str, str]]) -> None:

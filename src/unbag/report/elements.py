@@ -77,8 +77,8 @@ def _cells(items: Sequence[Mapping[str, Any]], column: str) -> list[Cell]:
 def _as_text(value: Any) -> str:
     if value is None or value in ("", []):
         return NONE
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return ", ".join(value)
+    if isinstance(value, list) and all(isinstance(part, str | int | float) for part in value):
+        return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -17,8 +17,8 @@ MIN_DEVIATION = 3.0
 DESCRIBED = ("unnamed_classes", "worse_than_constant", "never_predicted")
 """Kinds of findings that the report describes in its own words, or in another place."""
 UNNAMED = {
-    "any": "The observations do not name the classes; their names are arbitrary until name_classes assigns them.",
-    "reversal": "The observations do not identify the direction of the order of classes; name_classes assigns it.",
+    "any": "Which class is which: their names are arbitrary until a few labelled rows assign them (--names COLUMN).",
+    "reversal": "Which end of the order of the classes is which: a few labelled rows show it (--names COLUMN).",
 }
 WITHIN = (
     "The counts do not show whether a relation between features and classes that holds between groups also holds "
@@ -134,14 +134,16 @@ def make_limitations(summary: dict[str, Any]) -> Section:
 
 
 def _describe_data(summary: dict[str, Any]) -> list[str]:
-    data = summary["data"]
+    classes = summary["data"]["classes"]
+    columns = count(summary["columns"], "column") if summary["columns"] else "images"
     sentences = [
-        f"A classifier of single rows with {count(len(data['classes']), 'class', 'classes')} "
-        f"({list_some(data['classes'], 6, str)}), fitted to {count(data['features'], 'feature')}."
+        f"A classifier of single rows with {count(len(classes), 'class', 'classes')} ({list_some(classes, 6, str)}), "
+        f"fitted to {columns}."
     ]
     for s in summary["sets"]:
         words, low, high = wording(s), s["sizes"]["min"], s["sizes"]["max"]
-        sizes = "" if high == 1 else f" of {high:,} rows" if low == high else f" of {low:,} to {high:,} rows"
+        sizes = f" of {high:,} rows" if low == high else f" of {low:,} to {high:,} rows"
+        sizes = "" if high == 1 or words.group in ("pair", "triplet") else sizes
         groups = count(s["groups"], words.group, words.groups)
         sentences.append(f"{groups}{sizes}. The observation of each {words.group} is {words.observed}.")
     return [*sentences, *describe_error_rates(summary)]
@@ -158,8 +160,8 @@ def _describe_quality(summary: dict[str, Any], *, failed: bool) -> list[str]:
             sentences.append(f"{better} of the {judged}{words.groups} are predicted better than by class shares alone.")
         if poor := [g["group"] for g in s["worst"] if (g["deviation"] or 0) > MIN_DEVIATION]:
             sentences.append(
-                f"The counts of {count(len(poor), words.group, words.groups)} differ most from the expected ones: "
-                f"{list_some(poor, MAX_NAMED, str)}."
+                f"{words.groups.capitalize()} that fit poorly, with counts more than {MIN_DEVIATION:g} standard "
+                f"deviations from the expected ones: {list_some(poor, MAX_NAMED, str)}."
             )
     return [*sentences, describe_labels(labels) if labels else "No labels of rows were available to measure accuracy."]
 
@@ -202,7 +204,7 @@ def describe_estimate(summary: dict[str, Any]) -> list[str]:
     if (dominant := find_dominant(summary)) is not None:
         others = sorted(performance["classes"], key=lambda c: -c["share"])[1 : MAX_ON_TOP + 1]
         return [
-            f"Accuracy says little: {percent(dominant['share'])} of the rows are of class {dominant['class']}.",
+            f"Accuracy is not informative: {percent(dominant['share'])} of the rows are of class {dominant['class']}.",
             *map(_describe_class, others),
             f"Estimated log loss: {interval(performance['log_loss'], number)}{named}.",
         ]
@@ -245,8 +247,8 @@ def describe_error_rates(summary: dict[str, Any]) -> list[str]:
 def describe_labels(labels: dict[str, Any]) -> str:
     """Describe the accuracy on labelled rows."""
     return (
-        f"Accuracy on {count(labels['rows'], 'labelled row')}, of which {labels['rows_in_groups']:,} belong to groups "
-        f"of the fit: {percent(labels['accuracy'])}. The most frequent label has {percent(labels['most_common'])}."
+        f"Accuracy on {count(labels['rows'], 'labelled row')} ({labels['rows_in_groups'] or 'none'} in groups of the "
+        f"fit): {percent(labels['accuracy'])}. The most frequent label has {percent(labels['most_common'])}."
     )
 
 
@@ -270,11 +272,9 @@ def describe_gain(s: dict[str, Any]) -> str:
     likelihood, words = s["likelihood"], wording(s)
     if likelihood["model"] is None:
         return f"The observations of all {words.groups} are impossible under the model."
-    gain, impossible = likelihood["model"] - likelihood["trivial"], likelihood["impossible"]
-    comparison = "worse than" if impossible or gain < 0 else "better than" if gain > 0 else "as well as"
-    text = f"The model predicts the {words.groups} {comparison} a constant prediction: log-likelihood "
-    text += f"{number(likelihood['model'])} per {words.group}, against {number(likelihood['trivial'])}"
-    if impossible:
+    text = f"The log-likelihood per {words.group} is {number(likelihood['model'])}, that of the constant prediction "
+    text += number(likelihood["trivial"])
+    if impossible := likelihood["impossible"]:
         text += f"; {count(impossible, 'observation is', 'observations are')} impossible under the model"
     return f"{text}. {percent(likelihood['better'])} of the {words.groups} are predicted better."
 
@@ -285,14 +285,20 @@ def describe_failures(summary: dict[str, Any]) -> list[str]:
     for s in summary["sets"]:
         likelihood, shares, words = s["likelihood"], s["own_share"], wording(s)
         model = likelihood["model"]
-        if likelihood["impossible"] or model is None or not model >= likelihood["trivial"]:
-            sentences.append(f"{describe_gain(s)} Do not rely on it, and check the scale of the features.")
+        if likelihood["impossible"] or model is None:
+            n_impossible = count(likelihood["impossible"], words.group, words.groups)
+            sentences.append(f"The observations of {n_impossible} are impossible under the model. Do not rely on it.")
+        elif model < likelihood["trivial"]:
+            sentences.append(
+                f"The model predicts the {words.groups} no better than class shares that are the same for every row. "
+                "Do not rely on it: the columns may say nothing about the classes, or the groups are too few."
+            )
         comparable = shares is not None and estimate is not None and find_dominant(summary) is None
         if comparable and estimate["value"] <= shares["accuracy"]:
             sentences.append(
-                f"The estimated accuracy of {percent(estimate['value'])} is not above that of the most frequent class "
-                f"of each {words.group}, {percent(shares['accuracy'])}. For rows in these {words.groups}, disaggregate "
-                "combines both."
+                f"For rows in these {words.groups}, the most frequent class of each {words.group} is right more often "
+                f"({percent(shares['accuracy'])}) than the model is for new rows (estimated "
+                f"{percent(estimate['value'])}). For rows in these {words.groups}, unbag disaggregate uses both."
             )
     return sentences
 
@@ -300,6 +306,7 @@ def describe_failures(summary: dict[str, Any]) -> list[str]:
 def suggest_steps(summary: dict[str, Any]) -> list[Step]:
     """Return the first three steps that apply, in the order of their importance."""
     found, inputs = {finding["kind"] for finding in summary["diagnosis"]}, summary["inputs"]
+    found |= {"worse_than_constant"} if describe_failures(summary) else set()
     sources = [source.split(": ")[0] for source in inputs.get("observations", ["GROUPS.csv"])]
     files = shlex.join([str(inputs.get("instances", "ROWS.csv")), sources[0]])
     steps: dict[str, Step] = {}

@@ -10,7 +10,7 @@ from unbag._utils.problems import list_some
 from unbag.report.elements import Plot, Section, count, interval, make_facts, make_table, number, percent, wording
 from unbag.report.overview import describe_gain, describe_labels, find_most_frequent, make_limitations
 
-MAX_LISTED = 30
+MAX_LISTED, MAX_NAMED = 30, 5
 UNCERTAIN = 0.6
 """Probability of the most likely class below which a row counts as uncertain; an edge of the histogram."""
 
@@ -28,20 +28,22 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
         )
         if summary.get("comparison")
         else None,
-        *_show_outcomes(sets),
+        *_show_outcomes(sets, summary["data"]["classes"]),
         Section(
             "balance",
             "Class shares",
             [
-                "Shares of the classes among members of groups: predicted from the rows alone, given the observations, "
-                "and implied by the observations alone, where they imply shares."
+                "How many of the rows in groups belong to each class: by the predicted class of each row, by the mean "
+                "of its predicted probability, by this mean after using the observations of the groups, and by the "
+                "observations alone, where they show it."
             ],
             tables=[
                 make_table(
                     "Shares of the classes",
                     summary["balance"],
-                    *("class", "most likely class: called%", "predicted: predicted%|"),
-                    *("given the observations: known%|", "implied by the observations: implied%|"),
+                    *("class", "predicted class: called%|", "mean probability: predicted%|"),
+                    "mean probability after using the observations: known%|",
+                    *["observations alone: implied%|"] * (summary["balance"][0]["implied"] is not None),
                 )
             ],
         ),
@@ -50,8 +52,9 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
             "uncertainty",
             "Uncertain predictions",
             [
-                "The probability of the most likely class of each member, from the row alone and given the observation "
-                "of its group (the posterior, which disaggregate returns)."
+                "How certain predictions are: the probability of the most likely class of each row, from its columns "
+                "alone (as unbag predict computes it), and after using the observation of its group (as unbag "
+                "disaggregate does)."
             ],
             plots=[_plot_confidence(s["confidence"]) for s in sets],
         ),
@@ -61,8 +64,8 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
             "likelihood",
             "Log-likelihoods",
             [
-                "A constant prediction gives every row the class probabilities that fit the observations best; the "
-                "class shares of a group predict only rows of that group.",
+                "The constant prediction gives every row the same class probabilities, those that fit the observations "
+                "best. The class shares of a group are known only for rows of that group.",
                 *map(describe_gain, sets),
             ],
             tables=[
@@ -119,15 +122,16 @@ def _show_quality(summary: dict[str, Any]) -> Section:
         items = [{"prediction": name, "accuracy": accuracy} for name, accuracy in accuracies]
         section.tables.append(make_table("Accuracy", items, "prediction", "accuracy (95 % interval): accuracy%|"))
         section.text.append(
-            "The class shares of a group, where they are observed, predict only rows of that group. An estimate "
-            "follows from held-out groups, without labels of rows."
+            "The estimate needs no labels of rows: it follows from groups that the models did not see."
+            + " The most frequent class of each group is known only for rows in these groups, not for new rows."
+            * bool(shares)
         )
     if (performance := summary["estimated_performance"]) is not None:
         table = make_table(
             "Estimated by class, with 95 % intervals",
             performance["classes"],
-            *("class", "share of rows: share%", "predicted: predicted%", "found (sensitivity): sensitivity%"),
-            *("right (precision): precision%", "AUC: auc#"),
+            *("class", "share of rows: share%", "predicted share: predicted%"),
+            *("found (sensitivity): sensitivity%", "right (precision): precision%", "AUC: auc#"),
         )
         section.tables.append(table)
         section.text.append(
@@ -147,7 +151,8 @@ def _compare_labels(summary: dict[str, Any]) -> Section:
         if known is not None:
             section.text.append(
                 f"Accuracy on {count(known['memberships'], 'labelled member')} of {wording(s).groups}: "
-                f"{percent(known['before'])} from the row alone, {percent(known['after'])} given the observation."
+                f"{percent(known['before'])} from the columns alone, {percent(known['after'])} after using the "
+                "observations."
             )
     if labels["renamed"]:
         section.text.append("The observations do not name the classes, which were matched with the labels.")
@@ -160,17 +165,20 @@ def _compare_labels(summary: dict[str, Any]) -> Section:
         {"bins": labels["calibration"], "x": "probability of the predicted class", "y": "share correct"},
     )
     section.plots.append(plot)
-    columns = ("class", "rows#", "predicted: called#", "recall: found%|", "precision: correct%|")
+    columns = ("class", "rows#", "predicted: called#", "found (sensitivity): found%|", "right (precision): correct%|")
     section.tables.append(make_table("By class", labels["classes"], *columns))
     if (matrix := labels["confusion"]) is not None:
         names = [row["class"] for row in labels["classes"]]
-        shares = [[Cell(f"{n:,}", n, round(100 * n / max(sum(row), 1))) for n in row] for row in matrix]
-        rows = [[Cell(name), *cells] for name, cells in zip(names, shares, strict=True)]
+        few = len(names) <= MAX_NAMED  # bars of many classes would make the table wider than the page
+        rows = [
+            [Cell(name), *(Cell(f"{n:,}", n, round(100 * n / max(sum(row), 1)) if few else None) for n in row)]
+            for name, row in zip(names, matrix, strict=True)
+        ]
         section.tables.append(Table("Rows by label and predicted class", ["label", *names], rows, names))
     return section
 
 
-def _show_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
+def _show_outcomes(sets: list[dict[str, Any]], classes: list[str]) -> Iterator[Section]:
     """Compare observed with predicted values of each set."""
     for n, s in enumerate(sets):
         found, words, form = s["outcome"], wording(s), s["outcome"]["form"]
@@ -182,15 +190,15 @@ def _show_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
             plot = Plot(
                 "reliability",
                 f"Line: observed share of a class in a {words.group}, by the predicted share",
-                "Vertical bars show where 95 % of the shares lie if the model is right and members are independent; "
-                f"{outside} of {len(found['bins'])} are outside.",
+                "Each dot is a tenth of the predicted shares. If the model is right and rows are independent, 95 % of "
+                f"the dots lie within the vertical bars; {outside} of {len(found['bins'])} are outside.",
                 {"bins": found["bins"], "x": "predicted share", "y": "observed share"},
             )
             table = make_table(
                 f"Counts in {s['judged']['groups']:,} {words.groups}",
                 found["classes"],
                 *("class", "observed#", "predicted: expected#", "mean error: error#"),
-                "mean error of a constant count: trivial_error#",
+                "mean error if always guessing the mean count: trivial_error#",
             )
             section.plots, section.tables = [plot], [table]
         elif form == "answers":
@@ -200,8 +208,8 @@ def _show_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
                 Plot(
                     "two_histograms",
                     f"Histograms: {axis} where “{words.no}” and where “{words.yes}” was observed",
-                    f"The likelier value is right for {percent(found['right'])} of the {words.groups}, the most "
-                    f"frequent value for {percent(found['most_common'])}.",
+                    f"The more probable answer is right for {percent(found['right'])} of the {words.groups}, the most "
+                    f"frequent answer for {percent(found['most_common'])}.",
                     {"counts": counts, "edges": found["edges"], "x": axis},
                 ),
                 Plot(
@@ -211,10 +219,12 @@ def _show_outcomes(sets: list[dict[str, Any]]) -> Iterator[Section]:
                     {"bins": found["bins"], "x": axis, "y": "observed share"},
                 ),
             ]
-        compared = ["expected", "difference in standard deviations: deviation#"]
+        named = f" ({', '.join(classes)})" if form == "counts" and len(classes) <= MAX_NAMED else ""
+        compared = [f"expected{named}: expected", "difference in standard deviations: deviation#"]
         if form != "counts":
             compared = ["predicted probability of the observation: probability%"]
-        columns = (f"{words.group}: group", "size#", "observed", *compared)
+        size = [] if s["sizes"]["min"] == s["sizes"]["max"] else ["size#"]
+        columns = (f"{words.group}: group", *size, f"observed{named}: observed", *compared)
         section.tables.append(make_table(f"{words.groups.capitalize()} that fit worst", s["worst"], *columns))
         yield section
 
@@ -226,10 +236,11 @@ def _show_importance(summary: dict[str, Any]) -> Section:
         section.text.append("Importance was not computed: groups are too large, or the time limit is too short.")
         return section
     section.text.append(
-        f"Each column was permuted {count(measured['permutations'], 'time')} among {measured['rows']:,} rows of "
-        f"{measured['groups']:,} {'held-out groups' if measured['held_out'] else 'groups of the fit'}. The loss of "
-        "log-likelihood per group shows how much predictions depend on the column. Correlated columns share their "
-        "importance, and importance does not imply a cause."
+        f"The values of each column were exchanged {count(measured['permutations'], 'time')} at random among "
+        f"{measured['rows']:,} rows of {measured['groups']:,} "
+        f"{'held-out groups' if measured['held_out'] else 'groups of the fit'}. The more log-likelihood per group is "
+        "lost, the more predictions depend on the column. Correlated columns share their importance, and an important "
+        "column is not necessarily a cause."
     )
     if (total := summary["columns"]) > len(measured["columns"]):
         section.text.append(f"Of {total:,} columns, those most correlated with predicted probabilities were permuted.")
@@ -242,23 +253,23 @@ def _plot_confidence(confidence: dict[str, Any]) -> Plot:
     """Show the probability of the most likely class, before and after the observation is known."""
     before, edges = confidence["before"], confidence["edges"]
     uncertain = sum(n for n, edge in zip(before, edges, strict=False) if edge < UNCERTAIN - 1e-9) / sum(before)
-    caption = f"It is below {percent(UNCERTAIN)} for {percent(uncertain)} of the members. Its mean is "
-    caption += f"{percent(confidence['mean_before'])} from the row alone"
+    caption = f"From the columns alone, the probability is below {percent(UNCERTAIN)} for {percent(uncertain)} of the "
+    caption += f"rows. The mean is {percent(confidence['mean_before'])}"
     if confidence["mean_after"] is not None:
-        caption += f", {percent(confidence['mean_after'])} given the observation"
+        caption += f", and {percent(confidence['mean_after'])} after using the observations"
     if confidence["without"]:
         caption += f"; {count(confidence['without'], 'member')} of impossible observations have no posterior"
     axis = "probability of the most likely class"
-    description = f"Histograms: {axis}, from the row alone and given the observation"
-    counts = {"from the row alone": before, "given the observation": confidence["after"]}
+    counts = {"from the columns alone": before, "after using the observations": confidence["after"]}
+    description = f"Histograms: {axis}, {' and '.join(counts)}"
     return Plot("two_histograms", description, f"{caption}.", {"counts": counts, "edges": edges, "x": axis})
 
 
 def _show_data(summary: dict[str, Any]) -> Section:
     """Describe rows, groups and where they come from."""
     about, shape = summary["data"], summary["data"]["input_shape"]
-    columns = ("observations: wording.title", "kind: aggregate", "groups#", "rows#", "smallest: sizes.min#")
-    columns += ("median size: sizes.median#", "largest: sizes.max#")
+    columns = ("observations: wording.title", "groups#", "rows#", "smallest group: sizes.min#")
+    columns += ("median size: sizes.median#", "largest group: sizes.max#")
     section = Section("data", "Training data", tables=[make_table("Sets of observations", summary["sets"], *columns)])
     for s in summary["sets"]:
         if len(sizes := s["sizes"]["histogram"]) > 1:
