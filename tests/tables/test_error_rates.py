@@ -75,7 +75,7 @@ def test_a_cell_that_is_no_rate_is_named(files, tmp_path):
 
 def test_a_rate_that_is_fitted_is_used_by_later_commands(files, tmp_path):
     run = Run(tmp_path / "run")
-    plan = make_plan(options(files, error_rate="fit", model="linear", jobs=1))
+    plan = make_plan(options(files, error_rate="fit", model="linear", n_folds=2, jobs=1))
     learned = fit_tables(plan, run)
     clf = load(run.model)
     (rate,) = clf.error_rates_

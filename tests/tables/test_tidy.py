@@ -1,4 +1,4 @@
-"""Thirty files in the style of statistical offices and hospitals, and the tables that a person would read from them."""
+"""Files in the style of statistical offices, hospitals and surveys, and the tables that a person would read."""
 
 from __future__ import annotations
 
@@ -333,6 +333,37 @@ FILES = {
     ),
     "percentages with zeros without a sign": (
         "id;share\na;12,5 %\nb;0\nc;100 %\n", {"id": [*"abc"], "share": [0.125, 0, 1]}, ["percentages were read"],
+    ),
+    "a legend of two columns and flags alone": (
+        "Geography,Employment,Rate\nOntario,7645.2,5.1\nYukon,35.1E,F\nNunavut,84.2,9.9\nSymbols:\nE,Use with caution\n",
+        {"Geography": ["Ontario", "Yukon", "Nunavut"], "Employment": [7645.2, 35.1, 84.2], "Rate": [5.1, None, 9.9]},
+        ["2 footnote lines", "'F' (1)"],
+    ),
+    "questions below the names": (
+        'Date,Q1,Q2\nStart,How satisfied are you?,Hours\n"{""Id"":1}","{""Id"":2}","{""Id"":3}"\n'
+        "01JAN2024,Very,12\n02FEB2024,Not,3.5\n03MAR2024,Not,7\n",
+        {"Date": [day(1, 1), day(2, 2), day(3, 3)], "Q1": ["Very", "Not", "Not"], "Q2": [12, 3.5, 7]},
+        ["2 label lines below the names of the columns"],
+    ),
+    "a sentence with a comma above the names": (
+        "Shorthand: [c] = confidential, [x] = not available\nArea,Deaths,Covid [note 2]\nA,110,[c]\nB,[x],12\nC,90,8\n",
+        {"Area": [*"ABC"], "Deaths": [110, None, 90], "Covid": [None, 12, 8]},
+        ["1 title line"],
+    ),
+    "a second line of names for some columns": (
+        "Area,Rate,95% CI,\n,,Lower,Upper\nNorth,4.1,3.2,5.0\nSouth,6.0,5.1,6.9\n",
+        {"Area": ["North", "South"], "Rate": [4.1, 6.0], "95% CI Lower": [3.2, 5.1], "95% CI Upper": [5.0, 6.9]},
+        ["a second line of names"],
+    ),
+    "a table copied from a page": (
+        "Ward            Patients    Change\nAlder           1,204       ±12\nBeech           980         -\n",
+        {"Ward": ["Alder", "Beech"], "Patients": [1204, 980], "Change": [12, None]},
+        ["two or more spaces", "approximate numbers"],
+    ),
+    "a table with rules of Markdown": (
+        "| Ward | Rent |\n|------|----:|\n| A    | 850 |\n| B    | 1.020 |\n",
+        {"Ward": ["A", "B"], "Rent": [850, 1020]},
+        ["'.' was read as a thousands separator, as in '1.020'"],
     ),
 }  # fmt: skip
 

@@ -20,8 +20,9 @@ from unbag._utils.problems import fail, list_some
 from unbag.data.columns import Table, is_missing, plain_types
 from unbag.data.groups import Groups
 from unbag.data.mapped_rows import MappedRows
+from unbag.tables.cells import label_texts
 from unbag.tables.files import open_table
-from unbag.tables.ids import label_texts, repeated
+from unbag.tables.ids import repeated
 
 
 @dataclass(frozen=True, eq=False)

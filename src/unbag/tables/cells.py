@@ -1,4 +1,4 @@
-"""Parse cells: numbers as people write them, bounds such as ``<5``, unknown counts, and what surrounds numbers."""
+"""Parse cells: numbers as people write them, bounds such as ``<5``, unknown counts, what surrounds numbers, answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from unbag.data.columns import is_missing
+from unbag._utils.problems import in_rows, list_some, raise_errors
+from unbag.data.columns import Table, is_missing
+from unbag.tables.ids import find
+from unbag.tables.options import RELATIONS
 
 MARKS = (".", ",")  # decimal separators; the other character of the two separates thousands
 UNKNOWN = {
@@ -24,6 +28,8 @@ DASHES = "\u2012|\u2013|\u2014|\u2212"  # all but the hyphen, as a pattern
 MAX_EXAMPLES = 1000  # numbers that are examined for how many decimals a column shows
 UNREADABLE, NUMBER, BOUNDS, SUPPRESSED = range(4)
 
+NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t", "ja", "j")
+"""Words for answers, in small letters."""
 _OPEN = (("low", -inf), ("high", inf))
 _BOUNDS = (
     (r"(?:<|under|below|fewer than|less than) ?(?P<high>.+)", False, True),
@@ -195,3 +201,62 @@ def list_texts(column: pa.Array, where: np.ndarray) -> str:
     named = ["blank" if text is None or not str(text).strip() else repr(str(text)) for text in texts]
     named = list(dict.fromkeys(named))
     return ", ".join(named[:4]) + (", ..." if len(named) > 4 else "")
+
+
+def label_texts(table: Table, column: str) -> pa.Array:
+    """Return labels as text, as class names are: 1.0 is 1."""
+    return pc.replace_substring_regex(table.column(column).cast(pa.string()), r"^([0-9]+)\.0+$", r"\1")
+
+
+def read_answers(table: Table, column: str, relations: bool, pooled: bool) -> np.ndarray:
+    """Read a column of 0 and 1, or of relations; labels of bags, which are pooled, may also be names of classes."""
+    cells = table.column(column)
+    expected, allowed = "must be 0 or 1, or yes or no", pa.array([0.0, 1.0])
+    expected += ", or a class of --classes, where the second is positive" if pooled else ""
+    if relations and pa.types.is_string(cells.type):
+        expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
+        values, allowed = pc.utf8_trim_whitespace(cells), pa.array(RELATIONS)
+    elif _is_numeric(cells.type):
+        values = cells.cast(pa.float64(), safe=False)
+    else:
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(cells.cast(pa.string())))
+        places = find(words, pa.array([*NO, *YES]))
+        values = pa.array(np.where(places < 0, -1.0, places >= len(NO)))
+    missing = is_missing(cells)
+    fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
+
+    def describe(row: int) -> str:
+        if missing[row]:
+            return f"the observation is missing; it {expected}"
+        return f"the observation {expected}, got {cells[row].as_py()!r}"
+
+    raise_errors(in_rows(~fits, describe, table.file, column))
+    answers = values.to_numpy(zero_copy_only=False)
+    return answers if answers.dtype == object else answers.astype(np.int64)
+
+
+def read_classes(table: Table, column: str, classes: tuple[str, ...]) -> np.ndarray:
+    """Read a column of class names as numbers of classes."""
+    texts = label_texts(table, column)
+    numbers = find(texts, pa.array(classes))
+    message = f"the observation must be one of the classes {list_some(classes)}, got "
+    raise_errors(in_rows(numbers < 0, lambda row: f"{message}{texts[row].as_py()!r}", table.file, column))
+    return numbers
+
+
+def read_numbers(table: Table, column: str, what: str, least: float = -np.inf, below: float = np.inf) -> np.ndarray:
+    """Read a column of numbers in a range, whole ones as int64; ``what`` names them in errors."""
+    cells = table.column(column)
+    numbers = np.full(len(cells), np.nan)
+    if _is_numeric(cells.type):
+        numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    bounds = f" of at least {least:g}" if least > -np.inf else ""
+    bounds += f" and less than {below:g}" if below < np.inf else ""
+    wrong = ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below))
+    message = f"{what} must be a number{bounds}, got "
+    raise_errors(in_rows(wrong, lambda row: f"{message}{cells[row].as_py()!r}", table.file, column))
+    return numbers.astype(np.int64) if (numbers == np.rint(numbers)).all() else numbers
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)

@@ -24,9 +24,10 @@ from unbag.data.columns import is_missing
 from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
 from unbag.persistence.run_folder import Run
+from unbag.tables.cells import label_texts
 from unbag.tables.checking import OF_COLUMNS, as_problems, examine, require_explicit_kind
 from unbag.tables.disk import encode_in_memory, encode_on_disk
-from unbag.tables.ids import find, label_texts
+from unbag.tables.ids import find
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.options import RENAMED, Plan
 from unbag.tables.plan import FILES, NETWORK, PLAN, SOURCE, TRAINING, check_keys, make_plan

@@ -173,8 +173,3 @@ def make_groups(which: np.ndarray, ids: pa.Array) -> Groups:
 def count_rows(count: int) -> str:
     """Return a number of rows as the beginning of a sentence."""
     return "1 row is" if count == 1 else f"{count:,} rows are"
-
-
-def label_texts(table: Table, column: str) -> pa.Array:
-    """Return labels as text, as class names are: 1.0 is 1."""
-    return pc.replace_substring_regex(table.column(column).cast(pa.string()), r"^([0-9]+)\.0+$", r"\1")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import torch
 
 from unbag._utils.findings import Finding
-from unbag._utils.problems import Problem, TableError, fail, failing, in_rows, list_some, raise_errors
+from unbag._utils.problems import Problem, TableError, fail, failing, in_rows, list_some
 from unbag.aggregates import Aggregate, Noisy, PublishedCounts
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.registry import make_aggregate, parameters
@@ -26,13 +26,13 @@ from unbag.data.columns import Table, as_categories, is_missing
 from unbag.data.groups import Groups
 from unbag.data.weights import weights_by_answer
 from unbag.diagnostics import Context, run_checks
+from unbag.tables.cells import NO, YES, label_texts, read_answers, read_classes, read_numbers
 from unbag.tables.counts import ColumnRead, read_counts
 from unbag.tables.files import ParquetFiles, TableFile, TidyFile, check_output, open_table, state_of_parts, write_output
 from unbag.tables.ids import (
     codes_of,
     count_rows,
     find,
-    label_texts,
     make_groups,
     match_members,
     missing_keys,
@@ -40,12 +40,10 @@ from unbag.tables.ids import (
     shared_keys,
     unmatched_keys,
 )
-from unbag.tables.options import RELATIONS, Plan, Source
+from unbag.tables.options import Plan, Source
 from unbag.tables.roles import InstanceColumns, SourceColumns, columns_of_instances, columns_of_source
 from unbag.training import Observations
 
-NO, YES = ("0", "no", "n", "false", "f", "nein"), ("1", "yes", "y", "true", "t", "ja", "j")
-"""Words for answers, in small letters."""
 Labels = tuple[np.ndarray, np.ndarray]  # names of classes, and the rows that have them
 
 
@@ -131,27 +129,21 @@ def load_tables(plan: Plan, *, in_memory: bool = False) -> LoadedTables:
     """Read the files of a plan and match them; everything that does not fit is among the problems.
 
     A file that cannot be read and a column that is missing raise :class:`unbag.tables.TableError`. ``in_memory`` reads
-    all features; otherwise those of large Parquet files stay on disk.
+    all features. Otherwise rows stay on disk if a folder for them is named, or if Parquet has more than a tenth of the
+    memory, because a table in memory takes several times as much as its files; models that need rows in memory get them
+    there, unless a folder is named.
     """
     with open_files(plan) as files:
-        if in_memory or not is_on_disk(plan, files[0]):
+        on_disk = plan.disk is not None
+        if isinstance(files[0], ParquetFiles):
+            on_disk = on_disk or (plan.training.model != "trees" and files[0].size > memory_size() / 10)
+        elif on_disk:
+            message = "rows are read piece by piece only from Parquet; write the file in this format"
+            raise fail(message, str(plan.instances))
+        if in_memory or not on_disk:
             return match_tables(plan, files)
         parts = state_of_parts(plan.instances)
         return replace(match_tables(plan, files, lambda file, keys: file.read(keys, keys)), on_disk=parts)
-
-
-def is_on_disk(plan: Plan, instances: TableFile) -> bool:
-    """Return whether rows stay on disk: if a folder for them is named, or Parquet has more than a tenth of the memory.
-
-    A table in memory takes several times as much as its files. Models that need rows in memory get them there, unless a
-    folder is named.
-    """
-    if plan.disk is not None and not isinstance(instances, ParquetFiles):
-        message = "rows are read piece by piece only from Parquet; write the file in this format"
-        raise fail(message, str(instances.path))
-    if plan.disk is not None or not isinstance(instances, ParquetFiles) or plan.training.model == "trees":
-        return plan.disk is not None
-    return instances.size > memory_size() / 10
 
 
 def memory_size() -> float:
@@ -341,7 +333,7 @@ class _ObservationReader:
         if matched is not None and matched[1].ndim == 3 and aggregate.outcome == "class_counts":
             aggregate = PublishedCounts()  # counts that should be exact are constraints
         aggregate, rates = self._read_error_rates(aggregate)
-        weights = None if columns.weight is None else self._collect(_read_numbers, columns.weight, "a weight", 0)
+        weights = None if columns.weight is None else self._collect(read_numbers, columns.weight, "a weight", 0)
         if weights is not None and not weights.any():
             message = "all weights are 0, so that nothing is left"
             self.problems.append(Problem("error", message, table.file, None, columns.weight))
@@ -430,13 +422,13 @@ class _ObservationReader:
             z, left_out = counts.z, counts.left_out
         else:
             if outcome == "yes_no" and not self._has_class_names():
-                z = self._collect(_read_answers, column, "relation" in parameters(columns.kind), columns.kind.pooled)
+                z = self._collect(read_answers, column, "relation" in parameters(columns.kind), columns.kind.pooled)
                 expected = "answer: 1, yes or true, and 0, no or false"
                 expected = "relation of ranks" if z is not None and z.dtype == object else expected
             elif outcome in ("yes_no", "class"):
-                z, expected = self._collect(_read_classes, column, self.classes), "class"
+                z, expected = self._collect(read_classes, column, self.classes), "class"
             else:
-                z, expected = self._collect(_read_numbers, column, "what was observed"), "number"
+                z, expected = self._collect(read_numbers, column, "what was observed"), "number"
             self.read.append(ColumnRead(column, expected, len(table)))
         return None if z is None or self._has_errors() else (z, left_out)
 
@@ -458,7 +450,7 @@ class _ObservationReader:
                 aggregate = Noisy(aggregate, rate)  # type: ignore[arg-type]  # refuses rates that are out of range
             self.read.append(ColumnRead(str(self.columns.observed), f"some are wrong, {how}", n))
             return aggregate, None
-        rates = self._collect(_read_numbers, rate, "a rate of wrong answers", 0, 1)
+        rates = self._collect(read_numbers, rate, "a rate of wrong answers", 0, 1)
         self.read.append(ColumnRead(rate, "rate of wrong answers", n))
         return Noisy(aggregate, 0.0), rates
 
@@ -497,57 +489,3 @@ def _find_repetitions(places: np.ndarray, z: Any, table: Table, kept: np.ndarray
     if same := int((again & ~contrary).sum()):
         rows = "1 row repeats an earlier one, and counts" if same == 1 else f"{same:,} rows repeat others, and count"
         yield Problem("warning", f"{rows} once more", table.file)
-
-
-def _read_answers(table: Table, column: str, relations: bool, pooled: bool) -> np.ndarray:
-    """Read a column of 0 and 1, or of relations; labels of bags, which are pooled, may also be names of classes."""
-    cells = table.column(column)
-    expected, allowed = "must be 0 or 1, or yes or no", pa.array([0.0, 1.0])
-    expected += ", or a class of --classes, where the second is positive" if pooled else ""
-    if relations and pa.types.is_string(cells.type):
-        expected = f"must be one of {' '.join(RELATIONS)}, or 0 and 1 in the whole column"
-        values, allowed = pc.utf8_trim_whitespace(cells), pa.array(RELATIONS)
-    elif _is_numeric(cells.type):
-        values = cells.cast(pa.float64(), safe=False)
-    else:
-        words = pc.utf8_lower(pc.utf8_trim_whitespace(cells.cast(pa.string())))
-        places = find(words, pa.array([*NO, *YES]))
-        values = pa.array(np.where(places < 0, -1.0, places >= len(NO)))
-    missing = is_missing(cells)
-    fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
-
-    def describe(row: int) -> str:
-        if missing[row]:
-            return f"the observation is missing; it {expected}"
-        return f"the observation {expected}, got {cells[row].as_py()!r}"
-
-    raise_errors(in_rows(~fits, describe, table.file, column))
-    answers = values.to_numpy(zero_copy_only=False)
-    return answers if answers.dtype == object else answers.astype(np.int64)
-
-
-def _read_classes(table: Table, column: str, classes: tuple[str, ...]) -> np.ndarray:
-    """Read a column of class names as numbers of classes."""
-    texts = label_texts(table, column)
-    numbers = find(texts, pa.array(classes))
-    message = f"the observation must be one of the classes {list_some(classes)}, got "
-    raise_errors(in_rows(numbers < 0, lambda row: f"{message}{texts[row].as_py()!r}", table.file, column))
-    return numbers
-
-
-def _read_numbers(table: Table, column: str, what: str, least: float = -np.inf, below: float = np.inf) -> np.ndarray:
-    """Read a column of numbers in a range, whole ones as int64; ``what`` names them in errors."""
-    cells = table.column(column)
-    numbers = np.full(len(cells), np.nan)
-    if _is_numeric(cells.type):
-        numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    bounds = f" of at least {least:g}" if least > -np.inf else ""
-    bounds += f" and less than {below:g}" if below < np.inf else ""
-    wrong = ~(np.isfinite(numbers) & (numbers >= least) & (numbers < below))
-    message = f"{what} must be a number{bounds}, got "
-    raise_errors(in_rows(wrong, lambda row: f"{message}{cells[row].as_py()!r}", table.file, column))
-    return numbers.astype(np.int64) if (numbers == np.rint(numbers)).all() else numbers
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
+from math import isfinite
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ MISSING_NUMBER = MISSING | {word for word in UNKNOWN if len(word) > 2} | {
 }  # fmt: skip
 """Further words for a missing value in a column whose other values are numbers or dates."""
 _NO_NUMBER = re.compile(
-    r"[:.*\u2026\u00b7/#?\u2012-\u2014-]{1,5} ?\(?[a-z]{0,2}\)?|\[[a-z]{1,3}\]|\([a-z]{1,2}\)|[a-z]"
+    r"[_:.*\u2026\u00b7/#?\u2012-\u2014-]{1,5} ?\(?[a-z]{0,2}\)?|\[[a-z]{1,3}\]|\([a-z]{1,2}\)|[a-z]"
 )
 """Signs and flags without a number in such a column."""
 
@@ -150,20 +151,13 @@ class TidyTable:
             return None  # a code with leading zeros
         bare, repairs = remove_decorations(texts, name)
         signs = [("%" in text) for text in bare if text.strip("0., %")]  # 0 is 0 with a sign and without one
-        readings = {}
-        for mark in MARKS if decimal is None else (decimal,):
-            cells = [read_cell(text, mark) for text in bare]
-            n_numbers = sum(cell.kind == NUMBER for cell in cells)
-            one_sided = all(
-                cell.kind == NUMBER or (cell.kind == BOUNDS and len({cell.low, cell.high} & _ENDS) == 1)
-                for cell in cells
-            )
-            if one_sided and 2 * n_numbers >= len(cells):
-                readings[mark] = cells
+        readings = _fitting_marks(bare, decimal)
         if not readings or (any(signs) and not all(signs)):
             return None
         ambiguous = len({tuple(cell.low for cell in cells) for cells in readings.values()}) > 1
         expected = "," if self.delimiter == ";" else "."
+        if ambiguous and any(re.fullmatch(r"\d{3}", text) for text in bare):
+            expected = next((m for m in MARKS if not any(m in text for text in bare)), expected)  # as in 850 and 1.020
         mark = expected if ambiguous or expected in readings else next(iter(readings))
         cells = readings[mark]
         if ambiguous:
@@ -231,6 +225,18 @@ class TidyTable:
         return [None if value is None else to_spelling[value] for value in values]
 
 
+def _fitting_marks(texts: list[str], decimal: str | None) -> dict[str, list[Cell]]:
+    """Return the cells by each decimal separator with which all are numbers, apart from a few with one bound."""
+    readings = {mark: [read_cell(text, mark) for text in texts] for mark in (MARKS if decimal is None else (decimal,))}
+    return {
+        mark: cells
+        for mark, cells in readings.items()
+        if 2 * sum(cell.kind == NUMBER for cell in cells) >= len(cells)
+        and all(cell.kind in (NUMBER, BOUNDS) for cell in cells)
+        and not any(cell.kind == BOUNDS and isfinite(cell.low + cell.high) for cell in cells)
+    }
+
+
 def choose_table(path: Path, grids: dict[str, Grid]) -> TidyTable:
     """Return the table of a file; of a spreadsheet, the only sheet that has one."""
     tables = {name: table for name, grid in grids.items() if (table := find_table(path, grid)) is not None}
@@ -296,7 +302,8 @@ def _find_header(rows: Rows) -> int:
             start = later[0]
     while start + 2 < len(rows):
         below = [text for text in rows[start + 1][1] if text]
-        spans = len(set(below)) < len(below) > counts[start]  # the upper of several header lines, with merged cells
+        more = len(below) - counts[start] + (not rows[start + 1][1][0] and "" in rows[start][1])
+        spans = more > 0 and len(set(below)) < len(below)  # the upper of several header lines, with merged cells
         sentence = rows[start][1][0] and counts[start] < counts[start + 1] == width and _numbers(rows[start + 2][1])
         sentence = sentence and MISSING.isdisjoint(text.casefold() for text in below)  # it contains a delimiter
         if not (spans or sentence) or _numbers(below, years=False):
@@ -321,7 +328,8 @@ def _combine_headers(table: TidyTable, upper: list[str], names: list[str]) -> li
     above, combined = "", []
     for place, name in enumerate(names):
         above = (own := "".join(upper[place : place + 1])) or above
-        combined.append(f"{above} {name}" if name and name != above and names.count(name) > 1 else name or own)
+        again = names.count(name) > 1 or name.isdecimal()
+        combined.append(f"{above} {name}" if name and name != above and again else name or own)
     if changed := [new for new, name in zip(combined, names, strict=True) if new != name]:
         table.note(f"two header lines were combined, as in {changed[0]!r}")
     return combined
@@ -332,11 +340,13 @@ def _join_labels(table: TidyTable, names: list[str], body: Rows) -> tuple[list[s
     for n_lines in (1, 2):
         below = [_numbers(row) for _, row in body[n_lines : n_lines + 2]]
         labels = [dict(enumerate(row)) for _, row in body[:n_lines]]
-        if len(below) < 2 or below[0] != below[1] or not below[0] or any(_numbers(row) for _, row in body[:n_lines]):
+        if len(below) < 2 or below[0] != below[1] or not below[0]:
+            continue
+        second = not body[0][1][0] and all(row[0] for _, row in body[1:3])  # a line of names has none of the rows
+        if any(_numbers(row, years=not second) for _, row in body[:n_lines]):
             continue
         found = {label.get(n, "").casefold() for label in labels for n in below[0]}
-        second = not body[0][1][0] and all(row[0] for _, row in body[1:3]) and any(found)  # has no name of rows
-        if found & MISSING_NUMBER or ("" in found and not (second and n_lines == 1)):
+        if found & MISSING_NUMBER or ("" in found and not (second and n_lines == 1 and any(found))):
             continue
         if n_lines > 1 or max(map(len, body[0][1])) > MAX_UNIT:
             _note_rows(table, "label", "below the names of the columns", body[:n_lines])
@@ -383,7 +393,7 @@ def _drop_notes(table: TidyTable, grid: Grid, body: Rows, n_names: int) -> Rows:
         if not (alone or marked):
             # A legend of several columns follows a line of one text.
             legend = [place for place in range(len(body) // 2, end) if _count_cells(body[place]) == 1 < n_names]
-            if not (legend and sum(shown) > len(body) // 2 and not any(shown[legend[0] : end])):
+            if not (legend and 2 * sum(shown) > legend[0] and not any(shown[legend[0] : end])):
                 break
             end = legend[0] + 1
         end -= 1
