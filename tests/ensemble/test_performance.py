@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from sklearn.metrics import log_loss, precision_score, recall_score, roc_auc_score
 
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions
 from unbag.data.labels import Categorical
 from unbag.ensemble import estimate_performance
+from unbag.ensemble.accuracy import STD_OF_LOG_SHARPNESS
+from unbag.ensemble.performance import LOG_SHARPNESS
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -28,11 +31,19 @@ def make(n_groups, size, shares=(0.9, 0.07, 0.03), seed=0):
     return problem, log_probs, labels, torch.arange(len(labels)) // size % 4
 
 
+def estimate(problem, log_probs, folds):
+    """Estimate with equal models of all folds."""
+    return estimate_performance(problem, log_probs, [log_probs] * (int(folds.max()) + 1), folds)
+
+
 def test_estimates_are_figures_of_soft_labels():
-    problem, log_probs, _, folds = make(40, 3)
-    found = estimate_performance(problem, log_probs, folds)
+    problem, log_probs, *_ = make(40, 3)
+    found = estimate(problem, log_probs, torch.zeros(120, dtype=torch.int64))
     (s,) = problem.sets
-    q = s.aggregate.checked_evidence(log_probs, s.groups.segments, s.checked).posterior.numpy()
+    sharpness = [(log_probs * np.exp(value)).log_softmax(1) for value in LOG_SHARPNESS]
+    evidences = [s.aggregate.checked_evidence(values, s.groups.segments, s.checked) for values in sharpness]
+    score = np.array([e.log_likelihood.sum() for e in evidences]) - 0.5 * (LOG_SHARPNESS / STD_OF_LOG_SHARPNESS) ** 2
+    q = sum(w * e.posterior.numpy() for w, e in zip(softmax(score), evidences, strict=True)).clip(0, 1)
     called = log_probs.argmax(1).numpy()
     assert found.log_loss.value == pytest.approx(-(q * log_probs.numpy()).sum(1).mean())
     for j, c in enumerate(found.classes):
@@ -46,8 +57,8 @@ def test_estimates_are_figures_of_soft_labels():
 
 
 def test_labels_of_rows_give_the_figures_of_scikit_learn():
-    problem, log_probs, labels, folds = make(300, 1)
-    found = estimate_performance(problem, log_probs, folds)
+    problem, log_probs, labels, _ = make(300, 1)
+    found = estimate(problem, log_probs, torch.zeros(300, dtype=torch.int64))
     called = log_probs.argmax(1).numpy()
     assert found.log_loss.value == pytest.approx(log_loss(labels, log_probs.exp().numpy()))
     for j, c in enumerate(found.classes):
@@ -61,17 +72,34 @@ def test_intervals_contain_the_figures_of_labels_where_the_model_is_right():
     actual, inside = roc_auc_score(y == 1, predicted[:, 1]), 0
     for seed in range(40):
         problem, log_probs, _, folds = make(150, 4, shares=(0.7, 0.3), seed=seed)
-        auc = estimate_performance(problem, log_probs, folds).classes[1].auc
+        auc = estimate(problem, log_probs, folds).classes[1].auc
         inside += auc.low <= actual <= auc.high
     assert inside >= 34
 
 
+def test_models_of_folds_that_differ_in_their_intercepts_are_not_compared():
+    problem, log_probs, _, folds = make(150, 4, shares=(0.7, 0.3))
+    shifted = (log_probs + 4.0 * folds[:, None] * torch.tensor([0.0, 1.0])).log_softmax(1)
+    right, wrong = (estimate(problem, values, folds).classes[1].auc for values in (log_probs, shifted))
+    assert abs(right.value - wrong.value) < 0.1
+
+
+def test_an_ensemble_that_is_better_than_its_models_has_a_better_estimate():
+    problem, log_probs, _, folds = make(150, 4, shares=(0.7, 0.3))
+    noise = torch.randn((4, *log_probs.shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noisy = (log_probs + noise).log_softmax(2)
+    held_out = noisy[folds, torch.arange(len(folds))]
+    alone = estimate(problem, held_out, folds).classes[1].auc
+    together = estimate_performance(problem, held_out, list(noisy), folds).classes[1].auc
+    assert together.value > alone.value
+
+
 def test_few_groups_and_classes_that_are_never_predicted():
     problem, log_probs, _, folds = make(10, 3)
-    assert estimate_performance(problem, log_probs, folds) is None
+    assert estimate(problem, log_probs, folds) is None
     problem, log_probs, _, folds = make(40, 3)
     log_probs = torch.tensor([[0.9, 0.06, 0.04]], dtype=torch.float64).log().expand(120, -1)
-    found = estimate_performance(problem, log_probs, folds)
+    found = estimate(problem, log_probs, folds)
     assert found.classes[1].precision is None
     assert found.classes[1].sensitivity.value == 0
     assert found.classes[1].auc.value == pytest.approx(0.5)

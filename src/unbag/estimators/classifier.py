@@ -221,7 +221,7 @@ class AggregateClassifier(Predictor):
         self._set_folds(data, problem, folds)
         by_fold = [mixture.fold_log_probs(problem.X, fold) for fold in range(mixture.n_folds)]
         self.estimated_accuracy_ = estimate_accuracy(problem, mixture, by_fold, folds, schedule.is_over)
-        performance = estimate_performance(problem, mixture.out_of_fold, folds)
+        performance = estimate_performance(problem, mixture.out_of_fold, by_fold, folds)
         self.estimated_performance_ = performance and performance.reorder(self.class_order_.tolist())
         if self.estimated_accuracy_ is not None:
             rows = torch.linspace(0, len(problem.X) - 1, min(len(problem.X), MAX_ROWS_TO_CALIBRATE)).long()
