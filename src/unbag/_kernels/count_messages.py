@@ -23,7 +23,7 @@ from torch.nn.functional import logsigmoid
 from unbag._kernels.logspace import log_softmax, log_sum_others, normalise
 from unbag._kernels.poisson_binomial import infer_weighted_counts
 from unbag._kernels.segments import Segments
-from unbag._kernels.tilts import covariance_of_counts, find_weighted_tilt
+from unbag._kernels.tilts import covariance_of_counts
 
 MAX_PASSES = 40
 TOLERANCE = 1e-3
@@ -52,16 +52,16 @@ class Messages(NamedTuple):
 
 
 def infer_counts_by_messages(
-    log_probs: Tensor, segments: Segments, log_weights: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute the log of the sum of weights times probabilities, the posterior, the residual, and the first tilt.
+    log_probs: Tensor, segments: Segments, log_weights: Tensor, tilt: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the log of the sum of weights times probabilities, the posterior, and the residual.
 
-    The result is reliable where the residual is at most ``TOLERANCE``. The log-weights are concave.
+    The result is reliable where the residual is at most ``TOLERANCE``. Log-weights are concave; the tilt is the result
+    of :func:`find_weighted_tilt`.
     """
     total, residual = log_probs.new_empty(2, len(segments))
     posterior = torch.empty_like(log_probs)
     which, rows = (torch.arange(n, device=log_probs.device) for n in (len(segments), len(log_probs)))
-    first = tilt = find_weighted_tilt(log_probs, segments, log_weights)
     messages = segments.expand(tilt)
     smallest = torch.full_like(total, float("inf"))
     for _ in range(MAX_PASSES):
@@ -85,7 +85,7 @@ def infer_counts_by_messages(
             inside, segments = segments.take(moving.nonzero().flatten())
             log_probs, messages, rows = log_probs[inside], messages[inside], rows[inside]
             log_weights, tilt, which, smallest = log_weights[moving], tilt[moving], which[moving], smallest[moving]
-    return total, posterior, residual, first
+    return total, posterior, residual
 
 
 def pass_messages(log_probs: Tensor, segments: Segments, log_weights: Tensor, messages: Tensor) -> Messages:

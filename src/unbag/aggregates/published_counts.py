@@ -18,6 +18,7 @@ from unbag._kernels.moment_matching import normal_log_likelihood
 from unbag._kernels.poisson_binomial import infer_weighted_counts
 from unbag._kernels.segments import Segments
 from unbag._kernels.subsets import infer_subsets
+from unbag._kernels.tilts import find_weighted_tilt
 from unbag._utils.checks import check_choice
 from unbag.aggregates.base import Aggregate, Wording
 from unbag.aggregates.count_methods import Part, Plan, infer_parts, make_parts, raise_if_out_of_reach
@@ -204,20 +205,29 @@ class PublishedCounts(Aggregate):
         return _infer_states(log_probs, segments, weights, z[..., HIGH], part.largest)
 
     def _approximate(self, log_probs: Tensor, segments: Segments, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Approximate groups by belief propagation, or by a sum over probable counts where these are few."""
-        total, posterior, residual, tilt = infer_counts_by_messages(log_probs, segments, weights)
-        bounds = segments.offsets.tolist()
-        converged = (residual <= MAX_RESIDUAL).tolist()
-        n_uncertain = segments.sum(1 - posterior.amax(1)).tolist()
-        for group in range(len(segments)):
-            if converged[group] and (self._omit_paths or n_uncertain[group] > MAX_UNCERTAIN):
-                continue
+        """Approximate groups by a sum over probable counts where few members are uncertain, else by messages."""
+        tilt = find_weighted_tilt(log_probs, segments, weights)
+        posterior = (log_probs + segments.expand(tilt)).softmax(1)
+        total, bounds = tilt.new_full((len(segments),), float("nan")), segments.offsets.tolist()
+
+        def sum_group(group: int) -> bool:
             rows = slice(bounds[group], bounds[group + 1])
             summed = sum_paths(log_probs[rows], weights[group], tilt[group], MAX_PATHS, MAX_SAMPLED)
             if summed is not None:
                 total[group], posterior[rows] = summed.log_total, summed.posterior
-            elif not converged[group]:
-                total[group] = float("nan")
+            return summed is not None
+
+        few = segments.sum(1 - posterior.amax(1)) <= (-1 if self._omit_paths else MAX_UNCERTAIN)
+        left = [group for group, is_few in enumerate(few.tolist()) if not (is_few and sum_group(group))]
+        if left:
+            which = torch.tensor(left, device=tilt.device)
+            rows, inside = segments.take(which)
+            total[which], posterior[rows], residual = infer_counts_by_messages(
+                log_probs[rows], inside, weights[which], tilt[which]
+            )
+            for group in which[~(residual <= MAX_RESIDUAL)].tolist():
+                if few[group] or not sum_group(group):
+                    total[group] = float("nan")
         # The formulas of the approximation do not ensure the bounds of the exact values.
         return total.minimum(weights.amax(2).sum(1)), move_into_bounds(posterior, segments, weights)
 
