@@ -49,7 +49,7 @@ def table(path):
     return (pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)).to_pydict()
 
 
-@pytest.mark.parametrize("file", KINDS)
+@pytest.mark.parametrize("file", ["counts.csv", "bags.csv", "ranks.csv", "triplets.csv"])
 def test_all_commands_on_each_kind_of_observation(file, tmp_path, here):
     succeed("check", "people.csv", file, *KINDS[file])
     fitted = succeed("fit", "people.csv", file, "--out", "run", *KINDS[file], *QUICK)

@@ -112,7 +112,7 @@ def test_bounds_are_those_of_all_counts_that_would_be_written_so(counts, unit, d
     table = Table(Path("wards.csv"), pa.table({name: [f"{one:.3f}"] for name, one in zip(names, shown, strict=True)}))
     columns = SourceColumns("label_proportions", LabelProportions, True, group="ward", classes=names)
     how = Source(Path("wards.csv"), unit=unit, rounded_to=step)
-    found = CountTable(table, columns, how, np.array([total]), ".")
+    found = CountTable(".", table, columns, how, sizes=np.array([total]), ids=pa.array(["a"]))
     low, high = found.bounds(np.array([float(total)]))
     for place, one in enumerate(shown):
         fits = [c for c in range(-3, total + 4) if abs(c * factor - one) <= step / 2 + 1e-9]

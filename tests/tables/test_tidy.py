@@ -335,7 +335,7 @@ FILES = {
         "id;share\na;12,5 %\nb;0\nc;100 %\n", {"id": [*"abc"], "share": [0.125, 0, 1]}, ["percentages were read"],
     ),
     "a legend of two columns and flags alone": (
-        "Geography,Employment,Rate\nOntario,7645.2,5.1\nYukon,35.1E,F\nNunavut,84.2,9.9\nSymbols:\nE,Use with caution\n",
+        "Geography,Employment,Rate\nOntario,7645.2,5.1\nYukon,35.1E,F\nNunavut,84.2,9.9\nSymbols:\nE,Uncertain\n",
         {"Geography": ["Ontario", "Yukon", "Nunavut"], "Employment": [7645.2, 35.1, 84.2], "Rate": [5.1, None, 9.9]},
         ["2 footnote lines", "'F' (1)"],
     ),

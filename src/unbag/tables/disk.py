@@ -75,7 +75,8 @@ def encode_on_disk(loaded: LoadedTables, folder: Path) -> tuple[EncodedRows, Loa
         assert isinstance(file, ParquetFiles)
         types = [f"{column.name} {column.type}" for column in file.schema]
     key: dict[str, Any] = {"format": FORMAT, "parts": loaded.on_disk, "types": types, "features": names}
-    key |= {"categorical": sorted(plan.categorical), "order": _digest(order), "learned from": _digest(members)}
+    digests = [hashlib.blake2b(numbers.astype(np.int64).data).hexdigest() for numbers in (order, members)]
+    key |= {"categorical": sorted(plan.categorical), "order": digests[0], "learned from": digests[1]}
     place = folder / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = place / "rows.npy"
     raise_if_input(place, [plan.instances])
@@ -211,7 +212,3 @@ def _raise_if_changed(loaded: LoadedTables) -> None:
 def _no_room(folder: Path, needed: int, free: int) -> Exception:
     message = f"the disk is full: encoded rows take {needed / 1e9:,.1f} GB, but {free / 1e9:,.1f} GB are free"
     return fail(f"{message}; name another folder with --disk", str(folder))
-
-
-def _digest(numbers: np.ndarray) -> str:
-    return hashlib.blake2b(numbers.astype(np.int64).data).hexdigest()
