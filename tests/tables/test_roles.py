@@ -184,3 +184,9 @@ def test_a_relation_that_is_given_goes_before_the_name():
     _, source = understand("id,x", "a,b,better", aggregate="ordinal_rank", relation=">")
     assert source.relation == "<"  # no word of the name; --relation tells
     assert source.certain
+
+
+def test_groups_are_found_by_names_that_end_differently_and_percentages_are_no_classes():
+    of_instances, of_groups = understand("Patient ID,Ward,Age", "Ward name,ill,well,% ill")
+    assert (of_instances.group, of_groups.group) == ("Ward", "Ward name")
+    assert (of_groups.classes, of_groups.unused) == (("ill", "well"), ("% ill",))

@@ -186,6 +186,7 @@ def fit_tables(
         clf.set_params(verbose=0, **({} if clf.training is None else {"training__checkpoint": None}))
         clf.save(run.model, overwrite=True)
         known = {*OF_COLUMNS, *(finding.kind for findings in loaded.findings for finding in findings)}
+        known.add("worse_than_constant")  # which describe_failures says without figures
         problems += as_problems([finding for finding in clf.diagnosis_ if finding.kind not in known])
         summary = summarise(
             clf,

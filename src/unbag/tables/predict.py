@@ -26,7 +26,7 @@ from unbag.tables.ids import find, make_groups, match_members, missing_keys, sha
 from unbag.tables.load import match_tables, open_files
 from unbag.tables.options import Plan
 from unbag.tables.published_files import KEYS, read_published
-from unbag.tables.roles import ID, columns_of_instances, find_column, keys_in_source
+from unbag.tables.roles import ID, SUBJECT, columns_of_instances, find_column, keys_in_source
 from unbag.training import Observations
 
 Result = tuple[int, list[Problem]]  # the number of rows that were written, and notes
@@ -176,6 +176,7 @@ def predict_part(
     with open_table(instances, plan.reading(0)) as file:
         wanted, taken = id or (of_run if of_run in file.names else None), fitted.preparation.names
         ids = find_column(file.names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
+        ids = ids or find_column(file.names, SUBJECT, written=None, file=str(instances), option="--id", taken=taken)
         kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
         fitted.check_columns(file.names, str(instances), kept)
         predictions = (

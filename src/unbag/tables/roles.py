@@ -98,9 +98,10 @@ def columns_of_instances(names: Sequence[str], plan: Plan, sources: Sequence[Seq
     label = find_column(names, LABEL, written=plan.label, file=file, option="--label", taken=not_labels)
     group = find_column(names, GROUP, written=plan.group, file=file, option="--group", taken=named)
     if group is None:
-        others, there = {*named, id, label, plan.subject}, {_plain(name) for columns in sources for name in columns}
-        shared = [name for name in names if name not in others and _plain(name) in there]
-        group = shared[0] if len(shared) == 1 else None
+        others, there = {*named, id, label, plan.subject}, [name for columns in sources for name in columns]
+        for form in (_plain, _stem):
+            shared = [name for name in names if name not in others and form(name) in {*map(form, there)}]
+            group = shared[0] if len(shared) == 1 else group
     for option in ("names", "labelled", "features", "exclude", "categorical", "trust"):
         columns = getattr(plan, option) or ()
         _raise_if_unknown([columns] if isinstance(columns, str) else columns, names, file, f"--{option}")
@@ -195,6 +196,9 @@ def _find_counts(columns: SourceColumns, names: Sequence[str], source: Source, p
     taken = (*columns.keys, *(plan.classes or ()), *scales)
     size = find_column(names, SIZE, written=source.size, file=file, option="--size", taken=taken)
     classes = plan.classes or tuple(name for name in names if name not in {*columns.keys, size, *scales})
+    counts = tuple(name for name in classes if "%" not in name and "percent" not in name.lower())
+    if plan.classes is None and len(counts) > 1:
+        classes = counts  # a percentage beside counts of several classes is no class; it is noted as not used
     if len(classes) < 2:
         message = "proportions need a column of counts for each of at least two classes, but besides "
         message += f"{', '.join(columns.keys)} there is {'only ' + classes[0] if classes else 'none'}"
@@ -265,6 +269,9 @@ def _find_group(names: Sequence[str], source: Source, instances: InstanceColumns
         column = find_column(names, words, written=source.group, file=str(source.file), option="--group-in-groups")
         if column is not None:
             return column
+    similar = [] if instances.group is None else [name for name in names if _stem(name) == _stem(instances.group)]
+    if len(similar) == 1:
+        return similar[0]
     advice = "call it as in the file of instances, or name it with --group-in-groups"
     message = f"no column contains the id of the group; the columns are {list_some(names)}"
     raise fail(f"{message}; {advice}", str(source.file))
@@ -293,6 +300,12 @@ def _guess_kind(names: Sequence[str], source: Source, instances: InstanceColumns
 
 def _plain(name: str) -> str:
     return "_".join(name.strip().lower().replace("-", " ").replace("_", " ").split())
+
+
+def _stem(name: str) -> str:
+    """Return a plain name without a last word such as id: "Ward name" and "Ward code" are both "ward"."""
+    first, _, last = _plain(name).rpartition("_")
+    return first if first and last in ("name", "code", "id", "number", "no") else _plain(name)
 
 
 def _raise_if_unknown(columns: Collection[str], names: Sequence[str], file: str, option: str) -> None:
