@@ -48,10 +48,9 @@ class Thresholds:
     n_folds_of_few_groups: int = 8
     """With few groups, each is a large part of what can be learned, and fewer are held out at a time."""
     few_groups: int = 40
-    """Up to this number of groups, folds are more and every learner runs on all of them."""
-    max_groups_for_clusters: int = 20
-    """Clusters of rows find the classes with 8 groups of 256 (pendigits 92 % where linear models have 56). With more
-    groups they lower the accuracy, as the clusters of held-out rows are known and their likelihood is too good."""
+    """Up to this number of groups, folds are more, every learner runs on all of them, and one uses clusters of rows.
+    With 8 groups of 256, clusters find 92 % (pendigits) where linear models have 56. With more groups they lower the
+    accuracy: the clusters of held-out rows are known, and their likelihood is too good."""
     min_group_size_to_extrapolate: int = 16
     """In smaller groups, expectation-maximisation is fast and extrapolated targets have to be clamped."""
     overrelaxation: float = 1.0
@@ -216,7 +215,7 @@ def _resolve_stages(problem: Problem, parameters: dict[str, Any], t: Thresholds)
         return ((Linear("linear", Columns.fit, ridges=ridges),),)
     first: list[Learner] = [Linear("linear", Columns.fit, ridges=t.ridges_from_start if weak else t.ridges)]
     counted = all(s.aggregate.outcome.endswith("_counts") and s.groups.max_size > 1 for s in problem.sets)
-    if counted and problem.n_groups <= t.max_groups_for_clusters:
+    if counted and problem.n_groups <= t.few_groups:
         first.append(Linear("clusters", Clusters.fit, ridges=t.ridges_of_clusters, once=True))
     if _is_single_set_of_counts(problem):
         first += _restart(Matching(device=parameters["device"]), n_restarts)
