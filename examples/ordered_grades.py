@@ -28,10 +28,10 @@ def report(name: str, clf: unbag.AggregateClassifier) -> None:
 
 
 # Comparisons identify the order of essays; the known share of each grade identifies where one ends.
-settings = {"n_classes": 4, "class_shares": [0.25] * 4, "random_state": 0}
+settings = {"n_classes": 4, "class_shares": [0.25] * 4, "validation": unbag.CrossFitting(2), "random_state": 0}
 
 # Which of two is better: the order of the classes is part of the observation, so grades have names.
-pairs = unbag.Groups.from_tuples(rng.choice(train, (3000, 2)))
+pairs = unbag.Groups.from_tuples(rng.choice(train, (2000, 2)))
 better = unbag.OrdinalRank().observe(y, pairs, n_classes=4)
 print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
 by_rank = unbag.AggregateClassifier("ordinal_rank", "linear", **settings)
@@ -39,7 +39,7 @@ by_rank.fit(X[train], better, groups=pairs)
 report("from ranks", by_rank)
 
 # Which of two is nearer to a third: the direction is not identified, so a few labels are needed.
-triplets = unbag.Groups.from_tuples(rng.choice(train, (3000, 3)))
+triplets = unbag.Groups.from_tuples(rng.choice(train, (2000, 3)))
 nearer = unbag.OrdinalTriplet().observe(y, triplets, n_classes=4)
 by_triplet = unbag.AggregateClassifier("ordinal_triplet", "linear", **settings)
 by_triplet.fit(X[train], nearer, groups=triplets)

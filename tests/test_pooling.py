@@ -62,5 +62,5 @@ def test_the_model_of_bags_is_saved(fitted, bags, tmp_path):
 
 def test_rows_have_no_model_of_bags(bags):
     X, z, groups = bags
-    named = AggregateClassifier("multiple_instance", "linear", random_state=0).fit(X, z, groups=groups)
+    named = AggregateClassifier("multiple_instance", "linear", **QUICK).fit(X, z, groups=groups)
     assert named.bag_model_ is None
