@@ -137,6 +137,17 @@ def test_a_time_limit_leaves_time_for_estimates_and_checks():
         assert resolve(problem, parameters, 0, thresholds, begun=7).deadline == deadline
 
 
+@pytest.mark.parametrize(("size", "overrelaxation"), [(15, 0.0), (16, 1.0)])
+def test_targets_are_extrapolated_in_large_groups_and_steps_scored_at_several_temperatures(size, overrelaxation):
+    counts = Observations(unbag.LabelProportions(), Groups.from_sizes([size] * 50), [[size - 1, 1]] * 50, 2)
+    problem = Problem.create(torch.zeros(50 * size, 1), [counts], Categorical(2))
+    schedule = resolve(problem, AggregateClassifier().get_params(deep=False), 0)
+    learners = {learner.name: learner for stage in schedule.stages for learner in stage}
+    assert [learners[name].overrelaxation for name in ("network", "trees")] == [overrelaxation] * 2
+    assert min(schedule.sharpness) < 0.5
+    assert max(schedule.sharpness) > 1
+
+
 def test_targets_in_any_order_of_rows_and_groups_of_unequal_sizes():
     X, labels = blobs()
     random = np.random.default_rng(0)

@@ -363,7 +363,7 @@ def find_pickles(tree: ast.AST) -> list[str]:
         if isinstance(node, ast.Call) and any(
             keyword.arg == "weights_only" and getattr(keyword.value, "value", None) is True for keyword in node.keywords
         ):
-            safe.add(node.func)
+            safe.update([node.func, *node.args])  # also in a partial function
         if isinstance(node, ast.Import):
             found += [name.name for name in node.names if name.name.split(".")[0] in FORBIDDEN]
         elif isinstance(node, ast.ImportFrom):

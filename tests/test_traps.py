@@ -12,6 +12,7 @@ import torch
 from findings import kinds, look_at, the, warned
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 from table_files import call
 
@@ -26,7 +27,7 @@ from unbag import (
     published,
 )
 from unbag.diagnostics import Context, run_checks
-from unbag.diagnostics.fitted import bound_exponents, compute_deviations
+from unbag.diagnostics.fitted import Deviations, bound_exponents, compute_deviations, find_improbable_groups
 from unbag.diagnostics.shift import Moments, describe_features, find_shift
 from unbag.training import Observations
 
@@ -350,3 +351,19 @@ def test_two_hundred_classes():
     said = warned(clf, X, counts_of(y, groups, 200), groups=groups)
     assert "of 60 groups vary in 49 of the 199 directions that 200 classes need" in said
     assert clf.predict_proba(X).shape == (240, 200)
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.9, False), (1.1, True)])
+def test_groups_are_named_that_differ_more_than_the_others_do(share, named):
+    """Counts that vary four times as much as those of independent members raise the bound by this factor."""
+    n, size = 400, 10_000
+    groups = Groups.from_sizes([size] * n)
+    seen = Observations(LabelProportions(), groups, [[size // 2, size // 2]] * n, 2)
+    variance = torch.full((n, 2), size / 4, dtype=torch.float64)
+    normal = torch.from_numpy(norm.ppf((np.arange(n) + 0.5) / n))
+    difference = 2 * torch.stack([normal, -normal], 1) * variance.sqrt()
+    limit = (4 * np.log(2 * 2 * n / 0.01) * size / 2) ** 0.5  # where Hoeffding's bound has this exponent
+    difference[7] = share * limit * torch.tensor([1.0, -1.0])
+    zeros = torch.zeros_like(variance)
+    found = find_improbable_groups(seen, Deviations(difference, variance, zeros, zeros))
+    assert found.nonzero().flatten().tolist() == [7] * named

@@ -47,6 +47,14 @@ def test_a_path_ends_when_its_held_out_score_stops_improving_and_all_folds_take_
     assert scores.index(max(scores)) == 2
 
 
+def test_steps_are_scored_at_the_best_of_some_temperatures():
+    problem, _ = make_problem(200)  # the right factor is 3
+    learner = Path("confident", (1.5, 60.0))
+    for sharpness, step in (((1.0,), 0), ((0.05, 1.0), 1)):
+        (candidate,) = fit_candidates(problem, Schedule(((learner,),), sharpness=sharpness))
+        assert candidate.step == step
+
+
 def test_out_of_fold_outputs_are_those_of_the_model_that_did_not_see_the_row():
     problem, _ = make_problem(12)
 
@@ -233,6 +241,14 @@ def test_a_mixture_prefers_the_better_candidate_and_corrects_its_temperature():
     torch.testing.assert_close(mixture.log_probs(problem.X), mixture.out_of_fold)
 
 
+def test_few_groups_hardly_prefer_a_candidate():
+    problem, _ = make_problem(12)
+    learners = Path("right", (3.0,)), Path("nearly", (2.5,))
+    mixture = fit_mixture(fit_candidates(problem, Schedule((learners,), min_relative_gain=0)), problem)
+    assert [c.name for c in mixture.candidates] == ["right", "nearly"]
+    assert float(mixture.weights.min()) > 0.4
+
+
 def test_the_search_for_a_mixture_ends_when_time_is_up():
     problem, _ = make_problem(100)
     candidates = fit_candidates(
@@ -303,6 +319,22 @@ def test_an_estimate_corrects_the_temperature_and_adds_what_the_mean_of_models_g
     assert estimate.low < together < estimate.high
     confidence = out_of_fold.amax(1).exp().mean().item()
     assert confidence - alone > 0.05
+
+
+def test_the_gain_of_the_mean_is_extrapolated_from_one_model_less():
+    """Each row is a group of one with the label 0, so that every probability of being right is 0 or 1."""
+    rows = torch.arange(720)
+    seen = Observations(LabelProportions(), Groups.from_sizes([1] * 720), torch.tensor([[1, 0]] * 720), 2)
+    problem = Problem.create(torch.zeros(720, 2), [seen], Categorical(2))
+    folds, place = rows // 24 % 3, rows % 24
+    chances = torch.full((3, 720), 0.9)
+    for fold in range(3):  # each model is wrong in 4 of 24 rows, the mean of the two others in 2
+        chances[fold, (place < 9) & (place % 3 == fold)] = 0.4
+        chances[fold, place == 9 + fold] = 0.05
+    by_fold = [*torch.stack([chances, 1 - chances], 2).log()]
+    out_of_fold = torch.stack(by_fold)[folds, rows]
+    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), by_fold, folds)
+    assert estimate.value == pytest.approx(20 / 24 + 2 / 24 * (1 - 1 / 3) / (1 - 1 / 2), abs=1e-3)
 
 
 def test_groups_of_similar_rows_have_an_estimate_for_new_groups_too():

@@ -7,8 +7,9 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
-from unbag import Groups, LabelProportions, OrdinalTriplet, PairwiseSimilarity
+from unbag import Groups, LabelProportions, MultipleInstance, OrdinalTriplet, PairwiseSimilarity
 from unbag.aggregates.symmetry import find_symmetry
 from unbag.data.labels import Categorical
 from unbag.estimators.class_names import match_classes
@@ -117,3 +118,39 @@ def test_a_linear_model_of_many_columns_is_that_of_coordinates_in_the_span_of_ro
 def test_trees_that_can_split_nothing_have_no_model(X):
     problem = make_problem(X, np.arange(len(X)) % 3, LabelProportions(), Groups.from_sizes([4] * (len(X) // 4)))
     assert list(Boosting().path(problem, problem.constant_outputs.expand(len(X), -1), 0)) == []
+
+
+def test_a_linear_model_of_bags_of_one_is_the_logistic_regression_with_the_same_ridge():
+    X, labels = draw(k=2)
+    kept = (labels == 1) | (np.arange(len(X)) % 3 == 0)
+    X, labels = X[kept], labels[kept]
+    problem = make_problem(X, labels, MultipleInstance(), Groups.from_sizes([1] * len(X)), k=2)
+    learner = Linear("linear", Columns.fit, ridges=(300.0,), max_iter=1000)
+    (model,) = learner.path(problem, problem.constant_outputs.expand(len(X), -1), 0)
+    known = LogisticRegression(C=2 / 300, max_iter=10_000).fit(X, labels)  # of the difference of two weights
+    np.testing.assert_allclose(model.outputs(X).softmax(1), known.predict_proba(X), atol=1e-3)
+
+
+def test_a_network_is_averaged_from_its_first_step_on():
+    X, labels = draw()
+    problem = make_problem(X, labels, LabelProportions(), Groups.from_sizes([4] * 60))
+    start = problem.constant_outputs.expand(len(X), -1)
+
+    def steps(averaging):
+        path = Network(min_updates=1, n_steps=3, averaging=averaging).path(problem, start, 0)
+        return [model.outputs(X) for model in path]
+
+    frozen, latest = steps(1.0), steps(0.0)
+    torch.testing.assert_close(frozen[0], latest[0])  # the first step is not averaged
+    assert torch.equal(frozen[1], frozen[0])
+    assert not torch.equal(latest[1], latest[0])
+
+
+def test_extrapolated_targets_are_beyond_the_posterior():
+    labels, outputs = Categorical(3), torch.zeros(2, 3)
+    posterior = torch.tensor([[0.4, 0.35, 0.25], [0.9, 0.1, 0.0]])
+    found = labels.extrapolate(posterior, outputs, 1.0)
+    torch.testing.assert_close(found[0], 2 * posterior[0] - 1 / 3)
+    moved = (2 * posterior[1] - 1 / 3).clamp_min(0)  # probabilities stay in their range
+    torch.testing.assert_close(found[1], moved / moved.sum())
+    assert labels.extrapolate(posterior, outputs, 0.0) is posterior
