@@ -71,10 +71,10 @@ class Clusters(FeatureMap):
     def __call__(self, X: Tensor) -> Tensor:
         """Return an indicator for each cluster of each clustering."""
         rows = fill_missing(X.flatten(1), self.missing)
-        if torch.compiler.is_compiling():  # an exported graph is for any number of rows, and for other runtimes
-            nearest = (self.reference.square().sum(1) - 2 * rows @ self.reference.T).argmin(1)
-        else:
-            nearest = torch.cat([torch.cdist(part, self.reference).argmin(1) for part in rows.split(1024)])
+        lengths = self.reference.square().sum(1)
+        parts = [rows] if torch.compiler.is_compiling() else rows.split(1024)  # a graph is for any number of rows
+        # Squared distances up to a constant for each row, which take a third of the time of torch.cdist.
+        nearest = torch.cat([torch.addmm(lengths, part, self.reference.T, alpha=-2).argmin(1) for part in parts])
         return rows.new_zeros(rows.shape[0], self.n_features).scatter_(1, self.labels[nearest], 1.0)
 
     @cached_property
