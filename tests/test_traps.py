@@ -367,3 +367,14 @@ def test_groups_are_named_that_differ_more_than_the_others_do(share, named):
     zeros = torch.zeros_like(variance)
     found = find_improbable_groups(seen, Deviations(difference, variance, zeros, zeros))
     assert found.nonzero().flatten().tolist() == [7] * named
+
+
+def test_moments_add_up():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[3:9, 1] = np.nan
+    X[:20, 2] = np.nan
+    parts, whole = Moments.of(X[:20]) + Moments.of(X[20:]), Moments.of(X)
+    np.testing.assert_array_equal(whole.n, [50, 44, 30])
+    for found in (parts, whole):
+        np.testing.assert_allclose(found.mean, np.nanmean(X, 0))
+        np.testing.assert_allclose(found.variance, np.nanvar(X, 0))

@@ -337,6 +337,20 @@ def test_the_gain_of_the_mean_is_extrapolated_from_one_model_less():
     assert estimate.value == pytest.approx(20 / 24 + 2 / 24 * (1 - 1 / 3) / (1 - 1 / 2), abs=1e-3)
 
 
+def test_observing_groups_twice_makes_no_interval_narrower():
+    problem, _ = make_problem(40, size=16)
+    (s,) = problem.sets
+    twice = s.take(torch.arange(40).repeat(2))
+    halves = []
+    for sets, folds in (((s,), torch.arange(640) // 16 % 4), ((twice,), torch.arange(1280) // 16 % 40 % 4)):
+        observed = Problem.create(problem.X, sets, problem.labels)
+        log_probs = (3.0 * problem.X).log_softmax(1)
+        mixture = mixture_of(observed, log_probs[observed.members])
+        estimate = estimate_accuracy(observed, mixture, [log_probs] * 4, folds)
+        halves.append(estimate.high - estimate.low)
+    assert halves[1] > 0.95 * halves[0]
+
+
 def test_groups_of_similar_rows_have_an_estimate_for_new_groups_too():
     generator = torch.Generator().manual_seed(3)
     of_groups = torch.randint(0, 2, (30,), generator=generator)

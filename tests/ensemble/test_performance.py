@@ -119,3 +119,13 @@ def test_a_classifier_has_them_in_the_order_of_its_classes(tmp_path):
         assert shares[names[0]] > 0.7
     clf.save(tmp_path / "model")
     assert unbag.load(tmp_path / "model").estimated_performance_ == clf.estimated_performance_
+
+
+def test_rows_that_other_folds_have_seen_do_not_count():
+    problem, log_probs, _, folds = make(40, 3)
+    (s,) = problem.sets
+    twice = [s.with_groups(Groups.from_offsets(s.groups.offsets, s.groups.members)) for _ in range(2)]
+    both = Problem.create(torch.zeros(120, 1), twice, problem.labels)
+    assert estimate_performance(both, log_probs.repeat(2, 1), [log_probs] * 4, folds.repeat(2)) is not None
+    elsewhere = torch.cat([folds, (folds + 1) % 4])
+    assert estimate_performance(both, log_probs.repeat(2, 1), [log_probs] * 4, elsewhere) is None
