@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import gzip
+from pathlib import Path
 
+import numpy as np
 import openpyxl
 import pyarrow as pa
 import pytest
@@ -14,10 +16,10 @@ import unbag
 from unbag._utils.problems import TableError
 from unbag.cli import app
 from unbag.data.columns import Table
-from unbag.tables.grid import read_grids
+from unbag.tables.grid import Grid, read_grids
 from unbag.tables.ids import match_normalised, shared_keys
 from unbag.tables.options import Reading
-from unbag.tables.tidy import choose_table
+from unbag.tables.tidy import choose_table, find_table
 
 
 def day(month, number, year=2024):
@@ -526,3 +528,24 @@ def test_ids_of_two_types_are_matched(tmp_path):
     left, (right,), notes = shared_keys(people, "ward", wards, ["ward"], loose=True)
     assert (left.to_pylist(), right.to_pylist()) == (["1", "012"], ["012", "1"])
     assert "'12' with '012'" in str(notes[-1])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clean_tables_stay_as_they_are(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(15):
+        n = int(rng.integers(2, 30))
+        kinds = {
+            "age": rng.integers(0, 50, n),
+            "x": rng.normal(0, 10, n).round(2),
+            "town": rng.choice(["Ulm", "Bonn", "Bad Tölz", "St. Gallen"], n),
+            "ill": rng.integers(0, 2, n),
+            "born": np.datetime64("2010-01-01") + rng.integers(0, 5000, n),
+            "dose": np.where(rng.random(n) < 0.3, "", rng.integers(0, 90, n).astype(str)),
+        }
+        names = rng.permutation([*kinds])[: rng.integers(1, 6)]
+        columns = {"id": [f"p{place:03}" for place in range(n)], **{name: [*map(str, kinds[name])] for name in names}}
+        table = find_table(Path("table.csv"), Grid([[*columns], *map(list, zip(*columns.values(), strict=True))]))
+        assert table.columns == {name: [text or None for text in texts] for name, texts in columns.items()}
+        table.read(table.names)
+        assert not [str(note) for note in table.repairs if "no values" not in note.message]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from unbag.tables.grid import Grid
 from unbag.tables.ids import normalise
 from unbag.tables.options import Reading
 
+MAX_AREAS = 2000  # number of rows up to which the first and the last may be totals without a name
+MAX_NOTES = 200  # lines at the end that may be notes
 MAX_UNIT = 14  # number of letters up to which a text below a name is a unit
 HEADER_SHARE = 0.6  # a header names at least this share of the columns that the fullest of the first rows has
 ROWS_FOR_WIDTH = 60
@@ -370,9 +373,10 @@ def _drop_other_tables(table: TidyTable, body: Rows, header: list[str]) -> Rows:
     numeric = {place for place, count in shown.items() if 2 * count > len(body[:10])}
     for place in range(2, len(body) - 1):
         (number, row), before = body[place], body[place - 1]
+        if not (number > before[0] + 1 or _count_cells(before) == 1):
+            continue
         texts = {n for n, text in enumerate(row) if text and text.casefold() not in MISSING_NUMBER}
-        apart = number > before[0] + 1 or _count_cells(before) == 1
-        if apart and texts & numeric and len(texts) > 1 and not _numbers(row, years=False) and row != header:
+        if texts & numeric and len(texts) > 1 and not _numbers(row, years=False) and row != header:
             while _count_cells(body[place - 1]) == 1:  # its title
                 place -= 1  # noqa: PLW2901
             table.note(f"another table was left out, which begins in line {body[place][0]}")
@@ -382,20 +386,22 @@ def _drop_other_tables(table: TidyTable, body: Rows, header: list[str]) -> Rows:
 
 def _drop_notes(table: TidyTable, grid: Grid, body: Rows, n_names: int) -> Rows:
     """Drop the lines at the end of a table with a single text, or with texts alone below a gap."""
-    shown = [bool(_numbers(row)) for _, row in body]
+    looks_like_value, has_numbers = _value_checker(body), sum(bool(_numbers(row)) for _, row in body[:20])
+    texts = {place for place in range(max(0, len(body) - MAX_NOTES), len(body))
+             if _count_cells(body[place]) == 1 and not looks_like_value(body[place][1])}  # fmt: skip
     end = len(body)
     while end:
         number, row = body[end - 1]
-        text, n_cells = next(filter(None, row)), sum(map(bool, row))
+        text, n_cells = next(filter(None, row)), _count_cells(body[end - 1])
         after_gap = number > 1 and not any(grid.rows[number - 2])
-        alone = n_cells == 1 and (n_names > 2 or (bool(row[0]) and (after_gap or len(text) > 40)))
+        alone = end - 1 in texts and (n_names > 2 or (bool(row[0]) and (after_gap or len(text) > 40)))
         marked = _FOOTNOTE.match(text) and (n_cells == 1 or (len(text) > 3 and n_cells < min(n_names, 3)))
         if not (alone or marked):
             # A legend of several columns follows a line of one text.
-            legend = [place for place in range(len(body) // 2, end) if _count_cells(body[place]) == 1 < n_names]
-            if not (legend and 2 * sum(shown) > legend[0] and not any(shown[legend[0] : end])):
+            first = min((place for place in texts if 2 * place >= len(body) and place < end), default=None)
+            if first is None or 2 * has_numbers <= min(first, 20) or any(_numbers(row) for _, row in body[first:end]):
                 break
-            end = legend[0] + 1
+            end = first + 1
         end -= 1
     _note_rows(table, "footnote", "below the rows", body[end:])
     return body[:end]
@@ -410,21 +416,36 @@ def _numbers_columns(body: Rows) -> bool:
     return body[0][1][-1][:1] in "([" or (len(bare) > 3 and len(body) > 2 and not _numbers(body[1][1][:1]))
 
 
-def _drop_sections(table: TidyTable, body: Rows, n_names: int) -> Rows:
-    """Drop lines with a single text among the rows, unless they look like the id of a row without values."""
+def _value_checker(body: Rows) -> Callable[[list[str]], bool]:
+    """Return whether the only text of a row occurs in its column, or has the form of ids or dates there."""
 
-    def shape(text: str) -> str:
+    def form(text: str) -> str:
         return re.sub(r"\d+", "9", re.sub(r"[^\W\d]+", "a", text))
 
-    ids = {shape(next(filter(None, row))) for _, row in body if sum(map(bool, row)) > 1}
-    sections = []
-    for place, entry in enumerate(body[:-1]):
-        text = next(filter(None, entry[1]))
-        is_id = "9" in shape(text) and shape(text) in ids
-        if n_names > 2 and _count_cells(entry) == 1 and entry[1][0] and not is_id and _count_cells(body[place + 1]) > 1:
-            sections.append(entry)
+    seen = {
+        (place, text)
+        for entry in body[:ROWS_FOR_WIDTH]
+        if _count_cells(entry) > 1
+        for place, text in enumerate(entry[1])
+    }
+    forms = {(place, form(text)) for place, text in seen}
+
+    def looks_like_value(row: list[str]) -> bool:
+        place, text = next((place, text) for place, text in enumerate(row) if text)
+        return (place, text) in seen or ("9" in form(text) and (place, form(text)) in forms)
+
+    return looks_like_value
+
+
+def _drop_sections(table: TidyTable, body: Rows, n_names: int) -> Rows:
+    """Drop lines with a single text among the rows, unless it looks like the id of a row without values."""
+    sections, looks_like_value = [], _value_checker(body)
+    for entry, below in pairwise(body):
+        if n_names > 2 and _count_cells(entry) == 1 and entry[1][0] and _count_cells(below) > 1:
+            sections += [] if looks_like_value(entry[1]) else [entry]
     _note_rows(table, "section", "among the rows", sections)
-    return [entry for entry in body if entry not in sections]
+    left_out = {number for number, _ in sections}
+    return [entry for entry in body if entry[0] not in left_out]
 
 
 def _drop_totals(table: TidyTable, body: Rows) -> Rows:
@@ -433,15 +454,15 @@ def _drop_totals(table: TidyTable, body: Rows) -> Rows:
     since_last = 0
     for place, (number, row) in enumerate(body):
         label = next(filter(None, row))
-        plain, above = label.casefold().rstrip(":").strip(), [cells for _, cells in kept]
+        plain = label.casefold().rstrip(":").strip()
         named, sure = _TOTAL.fullmatch(plain), _SURE_TOTAL.fullmatch(plain)
-        others = [cells for n, (_, cells) in enumerate(body) if n != place]
-        what = where = None
+        where, what = "of rows above", None
         if named:
-            where = "of rows above"
+            above = [cells for _, cells in kept]
             what = _sums_up(row, above, table.delimiter) or _sums_up(row, above[since_last:], table.delimiter)
-        if what is None and place in (0, len(body) - 1) and (named or len(body) > 4):
-            rest = [cells for cells in others if not _SURE_TOTAL.fullmatch(next(filter(None, cells)).casefold())]
+        if what is None and place in (0, len(body) - 1) and (named or 4 < len(body) <= MAX_AREAS):
+            rest = [cells for n, (_, cells) in enumerate(body) if n != place]
+            rest = [cells for cells in rest if not _SURE_TOTAL.fullmatch(next(filter(None, cells)).casefold())]
             where, what = "of the other rows", _sums_up(row, rest, table.delimiter, 1 if named else 2)
         if what is not None:
             table.note(f"line {number} ({label!r}) was left out: its numbers are the {what} {where}")
@@ -460,12 +481,14 @@ def _sums_up(row: list[str], rows: list[list[str]], delimiter: str, n_columns: i
     fits = {"sums": 0, "means": 0}
     for place, text in enumerate(row):
         total = _read_number(text, delimiter)
+        if total.kind != NUMBER:
+            continue
         cells = [_read_number(other[place], delimiter) for other in rows if place < len(other)]
         numbers = [cell.low for cell in cells if cell.kind == NUMBER]
-        if total.kind != NUMBER or len(numbers) < 2 or not any(numbers):
+        if len(numbers) < 2 or not any(numbers):
             continue
         room = max(0.02 * abs(total.low), 5 * (len(cells) - len(numbers))) if n_columns == 1 else 1e-6 * abs(total.low)
-        rounding = 0.5 * 10.0**-total.decimals
+        rounding = 0.5 * 10.0**-total.decimals if n_columns == 1 else -1  # what is not named a mean is none
         inside = min(numbers) <= total.low <= max(numbers)  # rates have no sums
         fits["sums"] += 1 if abs(total.low - sum(numbers)) <= room else 0 if inside else -len(row)
         fits["means"] += 1 if abs(total.low - sum(numbers) / len(numbers)) <= rounding else -len(row)
