@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_problems import drawn, network, observe, table
 
 from unbag import Groups
@@ -93,3 +94,38 @@ ADAM = partial(torch.optim.Adam, capturable=True)
 )
 def test_adam_on_a_gpu_is_captured(sets, optimiser, expected):
     assert can_be_captured(sets, optimiser([torch.nn.Parameter(torch.ones(2))])) == expected
+
+
+class RefuseValuesOfTheHost(TorchDispatchMode):
+    """Raise where an operation copies numbers to the device or reads one of it, which no CUDA graph can record."""
+
+    refused = ("aten::lift_fresh", "aten::_local_scalar_dense", "aten::nonzero")
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        assert operation.name().partition(".")[0] not in self.refused, operation.name()
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "n_classes"),
+    [
+        ("LabelProportions", 4, 3),
+        ("PairwiseSimilarity", 2, 3),
+        ("TripletComparison", 3, 3),
+        ("OrdinalRank", 2, 3),
+        ("OrdinalTriplet", 3, 3),
+        ("MultipleInstance", 4, 2),
+    ],
+)
+def test_an_e_step_can_be_recorded(name, size, n_classes, monkeypatch):
+    rows = torch.arange(5 * size).view(5, size)
+    _, labels = table(len(rows.flatten()), n_classes)
+    observed = observe(name, labels, Groups.from_tuples(rows, rows.numel()), n_classes)
+    batch = Batches([observed], 1, 1).batch(0)
+    log_probs = torch.randn(rows.numel(), n_classes, generator=torch.Generator().manual_seed(0)).log_softmax(1)
+    observed.aggregate.e_step(log_probs, batch.segments, batch.z)  # caches are filled before a step is recorded
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    observed.aggregate.e_step(log_probs, batch.segments, batch.z)
+    with RefuseValuesOfTheHost():
+        observed.aggregate.e_step(log_probs, batch.segments, batch.z)

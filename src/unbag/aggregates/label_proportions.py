@@ -182,7 +182,7 @@ def _sum_permanents(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[T
 def _sum_permanents_in_log_space(log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
     entry = torch.repeat_interleave(z.view(-1), output_size=len(log_probs))  # group * k + class
     places = entry.remainder(z.shape[1]).view(len(z), -1)
-    once = log_probs.new_tensor([float("-inf"), 0.0], dtype=torch.float64).expand(*places.shape, 2)
+    once = torch.arange(2, dtype=torch.float64, device=z.device).log().expand(*places.shape, 2)  # no, or one member
     largest = (1,) * places.shape[1]
     return infer_weighted_states(log_probs, segments, places, once, largest, infer=forward_backward_in_log_space)
 
