@@ -22,8 +22,7 @@ from unbag._utils.findings import UnbagWarning
 from unbag.aggregates.registry import find_aggregate
 from unbag.data.labels import Categorical
 from unbag.ensemble import (
-    Candidate,
-    Mixture,
+    HeldOut,
     Progress,
     Schedule,
     accuracy,
@@ -280,14 +279,8 @@ def test_models_with_exchanged_classes_are_aligned_before_they_are_averaged():
     assert len({tuple(order) for order in candidate.orders}) == 2
 
 
-def mixture_of(problem, out_of_fold):
-    """Return a mixture with the out-of-fold predictions of a candidate that is never used."""
-    known = Candidate("known", problem.labels, [], [], 0, 1, 0.0, out_of_fold, 0.0)
-    return Mixture(problem.labels, [known], *torch.ones(3, 1), out_of_fold, 0.0)
-
-
 def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enumeration(monkeypatch):
-    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", (0.0,))
+    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", np.zeros(1))
     problem, _ = make_problem(12, size=3)
     log_probs = torch.randn(36, 2, generator=torch.Generator().manual_seed(1)).log_softmax(1).double()
     total = 0.0
@@ -300,7 +293,7 @@ def test_the_estimate_is_the_posterior_probability_of_the_predicted_label_by_enu
         for place, row in enumerate(rows):
             predicted = int(log_probs[row].argmax())
             total += sum(w for y, w in weight.items() if y[place] == predicted) / sum(weight.values())
-    estimate = estimate_accuracy(problem, mixture_of(problem, log_probs), [log_probs], torch.zeros(36).long())
+    estimate = estimate_accuracy(HeldOut.gather(problem, log_probs, [log_probs], torch.zeros(36).long()))
     assert estimate.value == pytest.approx(total / 36, abs=1e-9)
     assert estimate.low < estimate.value < estimate.high
 
@@ -311,7 +304,7 @@ def test_an_estimate_corrects_the_temperature_and_adds_what_the_mean_of_models_g
     noisy = [(4 * (X + 0.5 * torch.randn(X.shape, generator=generator))).log_softmax(1) for _ in range(4)]
     folds = torch.arange(6400) // 16 % 4
     out_of_fold = torch.stack(noisy)[folds, torch.arange(6400)]
-    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), noisy, folds)
+    estimate = estimate_accuracy(HeldOut.gather(problem, out_of_fold, noisy, folds))
     alone = np.mean([(n.argmax(1) == labels).double().mean().item() for n in noisy])
     together = (torch.stack(noisy).exp().mean(0).argmax(1) == labels).double().mean().item()
     assert together - alone > 0.02
@@ -362,7 +355,7 @@ def test_groups_of_similar_rows_have_an_estimate_for_new_groups_too():
     folds = torch.arange(1800) // 60 % 5
     wrong = torch.isin(torch.arange(30), torch.randperm(30, generator=generator)[:9]).repeat_interleave(60)
     out_of_fold = torch.where(wrong[:, None], seen.flip(1), seen)
-    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), [seen] * 5, folds)
+    estimate = estimate_accuracy(HeldOut.gather(problem, out_of_fold, [seen] * 5, folds))
     assert estimate.new_groups.value == pytest.approx(0.7, abs=0.01)
     assert estimate.value > 0.9
     assert estimate.low < 0.98
@@ -371,11 +364,11 @@ def test_groups_of_similar_rows_have_an_estimate_for_new_groups_too():
 def test_no_accuracy_is_estimated_from_few_groups():
     problem, _ = make_problem(10)
     log_probs = torch.zeros(40, 2).log_softmax(1)
-    assert estimate_accuracy(problem, mixture_of(problem, log_probs), [log_probs], torch.arange(40) // 40) is None
+    assert estimate_accuracy(HeldOut.gather(problem, log_probs, [log_probs], torch.arange(40) // 40)) is None
 
 
 def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate(monkeypatch):
-    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", (0.0,))
+    monkeypatch.setattr(accuracy, "LOG_SHARPNESS", np.zeros(1))
     X = torch.zeros(40, 2)
     labels = torch.zeros(40, dtype=torch.int64)
     pairs = Groups.from_tuples([[row, row + 20] for row in range(20)] + [[row, row + 1] for row in range(5)])
@@ -386,7 +379,7 @@ def test_rows_that_were_seen_in_other_groups_do_not_count_in_the_estimate(monkey
     seen = problem.members < 6
     log_probs[seen] = torch.tensor([0.5, 0.5]).log()
     by_fold = [torch.tensor([[0.9, 0.1]]).log().repeat(40, 1)] * 2
-    estimate = estimate_accuracy(problem, mixture_of(problem, log_probs), by_fold, folds)
+    estimate = estimate_accuracy(HeldOut.gather(problem, log_probs, by_fold, folds))
     certain = 0.9 * 0.9 / (0.9 * 0.9 + 0.1 * 0.1)
     new = estimate.new_groups or estimate
     assert new.value == pytest.approx((6 * 0.9 + 28 * certain) / 34, abs=1e-6)

@@ -11,9 +11,8 @@ from sklearn.metrics import log_loss, precision_score, recall_score, roc_auc_sco
 import unbag
 from unbag import AggregateClassifier, Groups, LabelProportions
 from unbag.data.labels import Categorical
-from unbag.ensemble import estimate_performance
-from unbag.ensemble.accuracy import STD_OF_LOG_SHARPNESS
-from unbag.ensemble.performance import LOG_SHARPNESS
+from unbag.ensemble import HeldOut, estimate_performance
+from unbag.ensemble.accuracy import LOG_SHARPNESS, STD_OF_LOG_SHARPNESS
 from unbag.learners import Problem
 from unbag.training import Observations
 
@@ -33,7 +32,7 @@ def make(n_groups, size, shares=(0.9, 0.07, 0.03), seed=0):
 
 def estimate(problem, log_probs, folds):
     """Estimate with equal models of all folds."""
-    return estimate_performance(problem, log_probs, [log_probs] * (int(folds.max()) + 1), folds)
+    return estimate_performance(HeldOut.gather(problem, log_probs, [log_probs] * (int(folds.max()) + 1), folds))
 
 
 def test_estimates_are_figures_of_soft_labels():
@@ -90,7 +89,7 @@ def test_an_ensemble_that_is_better_than_its_models_has_a_better_estimate():
     noisy = (log_probs + noise).log_softmax(2)
     held_out = noisy[folds, torch.arange(len(folds))]
     alone = estimate(problem, held_out, folds).classes[1].auc
-    together = estimate_performance(problem, held_out, list(noisy), folds).classes[1].auc
+    together = estimate_performance(HeldOut.gather(problem, held_out, list(noisy), folds)).classes[1].auc
     assert together.value > alone.value
 
 

@@ -1,6 +1,7 @@
 """From learners to one prediction: jobs over folds, the best step of each path on held-out groups, a mixture."""
 
 from unbag.ensemble.accuracy import Estimate as Estimate
+from unbag.ensemble.accuracy import HeldOut as HeldOut
 from unbag.ensemble.accuracy import estimate_accuracy as estimate_accuracy
 from unbag.ensemble.candidates import Align as Align
 from unbag.ensemble.candidates import Candidate as Candidate

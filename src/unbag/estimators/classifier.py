@@ -20,7 +20,7 @@ from unbag.data.row_source import select_rows
 from unbag.diagnostics import Context, diagnose_rows, raise_if_fatal, run_checks
 from unbag.diagnostics.fitted import DivergenceWarning
 from unbag.diagnostics.sampling import choose_rows
-from unbag.ensemble import Mixture, Schedule, estimate_accuracy, estimate_performance, fit_ensemble
+from unbag.ensemble import HeldOut, Mixture, Schedule, estimate_accuracy, estimate_performance, fit_ensemble
 from unbag.estimators.bags import fit_bag_model
 from unbag.estimators.class_names import match_classes
 from unbag.estimators.config import resolve
@@ -220,8 +220,8 @@ class AggregateClassifier(Predictor):
         mixture, folds = self.mixture_, schedule.assign_folds(problem, self.mixture_.n_folds)
         self._set_folds(data, problem, folds)
         by_fold = [mixture.fold_log_probs(problem.X, fold) for fold in range(mixture.n_folds)]
-        self.estimated_accuracy_ = estimate_accuracy(problem, mixture, by_fold, folds, schedule.is_over)
-        performance = estimate_performance(problem, mixture.out_of_fold, by_fold, folds)
+        held_out = HeldOut.gather(problem, mixture.out_of_fold, by_fold, folds, schedule.is_over)
+        self.estimated_accuracy_, performance = estimate_accuracy(held_out), estimate_performance(held_out)
         self.estimated_performance_ = performance and performance.reorder(self.class_order_.tolist())
         if self.estimated_accuracy_ is not None:
             rows = torch.linspace(0, len(problem.X) - 1, min(len(problem.X), MAX_ROWS_TO_CALIBRATE)).long()
