@@ -298,7 +298,7 @@ def test_a_column_with_the_share_of_the_group_is_found(noise):
     rng, y, ids, share = shares()
     X = np.c_[rng.normal(size=(len(y), 3)) + 0.5 * y[:, None], 5 - 3 * (share[ids] + noise * rng.normal(size=len(y)))]
     found = the("share_column", look_at(X, y, Groups.from_ids(ids)))
-    assert "column 3 of X follows the share of class" in found.message
+    assert "column 3 of X follows the shares or counts of the classes" in found.message
     clf = fit(X, y, ids)
     assert clf.estimated_accuracy_ is None
 
@@ -342,6 +342,18 @@ def test_features_in_groups_with_similar_shares_are_no_share(effect, sample):
         assert "share_column" not in kinds(look_at(X, y, Groups.from_sizes([len(sample)] * n), k))
 
 
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("leak", ["count", "mean of codes", "rank"])
+def test_numbers_computed_from_counts_are_found_in_groups_of_several_sizes(leak, k):
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(3, 13, 80)
+    ids = np.repeat(np.arange(80), sizes)
+    y = (rng.dirichlet(np.ones(k), 80)[ids].cumsum(1) < rng.random(len(ids))[:, None]).sum(1).clip(max=k - 1)
+    means, count = np.bincount(ids, y) / sizes, np.bincount(ids, y == 1)
+    column = {"count": count, "mean of codes": means, "rank": (count / sizes).argsort().argsort()}[leak]
+    assert "share_column" in kinds(look_at(np.c_[rng.normal(size=len(y)), column[ids]], y, Groups.from_ids(ids), k))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_features_of_classes_that_come_in_pairs_are_no_share(seed):
     y, ids = couples(3, 0, seed, n_groups=60)
@@ -356,7 +368,7 @@ def test_a_share_is_found_where_shares_are_similar(noise):
     share = np.repeat(y.reshape(-1, 4).mean(1), 4)
     X = np.c_[rng.normal(size=800) + 2 * y, share + noise * rng.normal(size=800)]
     found = the("share_column", look_at(X, y, Groups.from_sizes([4] * 200)))
-    assert "column 1 of X follows the share of class" in found.message
+    assert "column 1 of X follows the shares or counts of the classes" in found.message
 
 
 # The mixture of groups.

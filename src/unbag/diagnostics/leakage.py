@@ -234,60 +234,58 @@ def check_leaks(context: Context) -> Iterator[Finding]:
 
 @register_check("rows")
 def check_share_columns(context: Context) -> Iterator[Finding]:
-    """Yield columns that hold the observed share of a class in each group, exactly or with noise.
+    """Yield columns that hold observed shares, or counts, of classes in each group, exactly or with noise.
 
-    If labels are independent given the columns, the mean of a column in a group of m rows predicts the share of a class
-    with a variance of p (1 - p) / m, less what differences between the rows of a group explain. A column that is closer
-    to the shares although it hardly varies within groups was computed from the counts. Where groups were drawn to have
-    similar shares, every column is that close; therefore the shares must also correlate with the column, and it must
-    vary less within groups than a property of rows with this relation to the labels.
+    If labels are independent given the columns, the mean of a column in a group of m rows predicts the mean of any
+    numbers of the classes with the variance of these numbers in the group, divided by m, less what differences between
+    the rows of a group explain. A column that is closer to the numbers that suit it best, although it hardly varies
+    within groups, was computed from the counts. Where groups were drawn to have similar shares, every column is that
+    close; therefore the shares must also correlate with the column, and it must vary less within groups than a property
+    of rows with this relation to the labels.
     """
     n_columns = context.table.shape[1]
     for s in context.sets:
-        n, k, groups = len(s.groups), s.n_classes, s.groups
-        if s.aggregate.outcome != "class_counts" or bool((groups.sizes < 2).any()) or n < MIN_GROUPS:
+        n, groups, counts = len(s.groups), s.groups, s.checked
+        if s.aggregate.outcome != "class_counts" or bool((groups.sizes < 2).any()) or n < MIN_GROUPS + s.n_classes:
             continue
-        m, freedom = groups.sizes.double()[:, None], len(groups.members) - n
-        shares = s.checked.double() / m  # (groups, classes)
-        variance = (m * shares * (1 - shares)).sum(0) / freedom  # of the label of a row in a group
-        apart = shares - weighted_mean(shares, m)
-        squares = (m * apart.square()).sum(0)
-        log_limit = log(CHANCE / n_columns / k)
+        counts, m, freedom = counts[:, counts.any(0)].double(), groups.sizes.double()[:, None], len(groups.members) - n
+        shares = counts / m - counts.sum(0) / m.sum()  # (groups, classes)
+        rank = max(1, int(torch.linalg.matrix_rank(shares)))
+        fit = torch.linalg.pinv(m.sqrt() * shares) * m.T.sqrt()  # (classes, groups)
+        log_limit = log(CHANCE / n_columns)
+        scales = [torch.ones_like(m)] if groups.uniform_size is not None else [torch.ones_like(m), m]
         for columns in torch.arange(n_columns).split(max(1, NUMBERS_AT_ONCE // len(groups.members))):
-            values = context.table[:, columns][groups.members].double().nan_to_num()
-            means = groups.segments.sum(values) / m
-            within = (values - groups.segments.expand(means)).square().sum(0) / freedom
-            centred = means - weighted_mean(means, m)
-            products = (m * centred).T @ apart  # (columns, classes)
-            slope = products / (m * centred.square()).sum(0).clamp(min=1e-300)[:, None]
-            correlation = (slope * products / squares.clamp(min=1e-300)).clamp(0, 1 - 1e-15)  # squared
-            explained = slope.square() * within[:, None]
-            # Far below one if the column is closer to the shares than independent labels permit.
-            scatter = (1 - correlation) * squares / (n - 2) / (variance - explained).clamp(min=1e-300)
-            # By chance, unrelated columns correlate; and a property of rows varies within groups as labels do.
-            related = correlation / (1 - correlation) * (n - 2)
-            expected = MARGIN * (products / squares.clamp(min=1e-300)).square() * variance
-            spread = within[:, None] / expected.clamp(min=1e-300)
-            follows = (squares > 0) & (correlation >= MIN_CORRELATION)
-            hardly_varies = torch.from_numpy(f.logcdf(spread.numpy(), freedom, n - 2)) < log_limit
-            # Where shares of two classes rise and fall together, it may be a property of rows of the other class.
-            held = follows & (hardly_varies | ~follows).all(1, keepdim=True) & (explained < variance)
-            held &= torch.from_numpy(f.logcdf(scatter.numpy(), n - 2, freedom)) < log_limit
-            held &= torch.from_numpy(f.logsf(related.numpy(), 1, n - 2)) < log_limit
-            for place in held.any(1).nonzero().flatten().tolist():
-                label = int(held[place].int().argmax())
+            held: dict[int, float] = {}
+            for scale in scales:  # of shares and counts
+                values = context.table[:, columns][groups.members].double().nan_to_num() / groups.segments.expand(scale)
+                means = groups.segments.sum(values) / m
+                within = (values - groups.segments.expand(means)).square().sum(0) / freedom  # (columns,)
+                centred = means - (m * means).sum(0) / m.sum()
+                numbers = fit @ centred  # of the classes, (classes, columns)
+                followed = shares @ numbers
+                squares = (m * followed.square()).sum(0)
+                correlation = (squares / (m * centred.square()).sum(0).clamp(1e-300)).clamp(0, 1 - 1e-15)  # squared
+                # Of the number of a row in a group, and what the column explains of it.
+                variance = (counts @ numbers.square() - (counts @ numbers).square() / m).sum(0) / freedom
+                explained = correlation.square() * within
+                scatter = (1 - correlation) * squares / (n - 1 - rank) / (variance - explained).clamp(1e-300)
+                related = correlation / (1 - correlation) * (n - 1 - rank) / rank
+                spread = within / (MARGIN * variance).clamp(1e-300)
+                found = (explained < variance) & (correlation >= MIN_CORRELATION)
+                for log_chance in (
+                    f.logcdf(scatter.numpy(), n - 1 - rank, freedom),
+                    f.logcdf(spread.numpy(), freedom, n - 1 - rank),
+                    f.logsf(related.numpy(), rank, n - 1 - rank),
+                ):
+                    found &= torch.from_numpy(log_chance) < log_limit
+                held |= {place: float(correlation[place]) for place in found.nonzero().flatten().tolist()}
+            for place in sorted(held):
                 yield Finding(
                     "share_column",
-                    f"column {context.name_column(int(columns[place]))} of X follows the share of class "
-                    f"{context.classes[label]} in {n:,} groups (squared correlation {correlation[place, label]:.3f}) "
-                    "more closely than independent labels permit, and hardly varies within groups: it was computed "
-                    "from the counts; leave it out",
+                    f"column {context.name_column(int(columns[place]))} of X follows the shares or counts of the "
+                    f"classes in {n:,} groups (squared correlation {held[place]:.3f}) more closely than independent "
+                    "labels permit, and hardly varies within groups: it was computed from the counts; leave it out",
                 )
-
-
-def weighted_mean(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return means over groups, weighted by their sizes."""
-    return (sizes * values).sum(0) / sizes.sum()
 
 
 def _tally(codes: np.ndarray, sizes: np.ndarray, most: int) -> np.ndarray | None:
