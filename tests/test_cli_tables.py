@@ -101,7 +101,7 @@ def test_trees_read_missing_values_as_they_are(file, tmp_path, here):
 def test_the_automatic_model_is_the_default(tmp_path, here):
     fitted = succeed("fit", "people.csv", "counts.csv", "--exclude", "label", "--out", "run", "--n-folds", 2)
     shown = " ".join(fitted.stdout.split())
-    assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+ %", shown)
+    assert re.match(r"Estimated accuracy on rows of new groups: [\d.]+%", shown)
     assert "groups 40, held out once each in 2 folds; " in shown
     for name in ("linear", "network", "trees"):
         assert re.search(rf"{name} \d+%", shown)

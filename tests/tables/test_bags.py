@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import torch
 from safetensors.torch import save_file
+from table_files import call
 
 import unbag
 from unbag import AggregateClassifier, CrossFitting
@@ -161,8 +162,24 @@ def test_files_with_labels_of_bags_as_words(tmp_path):
         LABELS.set_axis(["slide", column], axis=1).to_csv(tmp_path / "slides.csv", index=False)
         data = unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)
         assert data.y.z.tolist() == [1, 0] * 10
-    with pytest.raises(ValueError, match="or a class of --classes, where the second is positive, got 'tumour'"):
+    with pytest.raises(ValueError, match="name the classes, the positive one last: --classes"):
         unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options | {"classes": None})
     LABELS.replace("normal", "norml").to_csv(tmp_path / "slides.csv", index=False)
     with pytest.raises(ValueError, match="must be one of the classes 'normal', 'tumour', got 'norml'"):
         unbag.read_tables(tmp_path / "rows.csv", tmp_path / "slides.csv", **options)
+
+
+def test_a_folder_of_bags_on_the_command_line(folder, table, tmp_path_factory):
+    refused = call("check", folder, table)
+    assert "last: --classes normal,tumour or --classes tumour,normal" in " ".join(refused.output.split())
+    elsewhere = tmp_path_factory.mktemp("out")
+    run, out = elsewhere / "run", elsewhere / "out.csv"
+    options = ["--classes", "normal,tumour", "--model", "linear", "--n-folds", 2, "--out", run]
+    assert call("fit", folder, table, *options).exit_code == 0
+    assert call("predict", run, folder, "--out", out).exit_code == 0
+    predicted = pd.read_csv(out, dtype=str)
+    assert predicted["bag"].tolist() == [name for name, rows in zip(NAMES, PARTS, strict=True) for _ in rows]
+    assert call("predict", run, folder, "--groups", table, "--out", out).exit_code == 0
+    assert len(pd.read_csv(out)) == len(NAMES)
+    np.save(folder / "000.npy", PARTS[0][:, :2])
+    assert "all bags must have the same columns" in " ".join(call("check", folder, table).output.split())

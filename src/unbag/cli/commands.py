@@ -23,7 +23,10 @@ from unbag.persistence.run_folder import REPORT, SUMMARY, Run
 from unbag.tables.options import WHERE, Protection, options_of
 
 DEMO_TITLE = "Digits from counts in groups of six"
-INSTANCES = "One row per instance: CSV, Parquet, or a folder of Parquet files."
+INSTANCES = (
+    "One row per instance: CSV, Excel, Parquet, a folder of Parquet files, or a folder with an array for each bag "
+    "(.npy, .pt, .safetensors, .h5)."
+)
 GROUPS = "One row per group, pair or triplet, with its observation."
 Instances = Annotated[Path, Argument(help=INSTANCES)]
 Groups = Annotated[Path, Argument(help=GROUPS)]
@@ -93,7 +96,7 @@ def check(
         raise typer.Exit(2 if worst == "error" else 1)
 
 
-@command("unbag fit people.csv wards.csv --aggregate label_proportions --out run", OPTIONS)
+@command("unbag fit people.csv wards.csv --out run", OPTIONS)
 def fit(
     instances: Annotated[Path | None, Argument(help=INSTANCES)] = None,
     groups: Annotated[Path | None, Argument(help=GROUPS)] = None,

@@ -15,7 +15,7 @@ from rich.table import Table
 from unbag._utils.terminal import plain, visible
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
-MOST_FEATURES = 40
+MOST_FEATURES = 12
 
 
 def show_checked(console: Console, checked: Any) -> None:
@@ -100,8 +100,8 @@ def make_table(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: in
 
 
 def _unbroken(sentence: object) -> str:
-    """Return a sentence whose percentages are not broken at the end of a line."""
-    return plain(sentence).replace(" %", "\N{NO-BREAK SPACE}%")
+    """Return a sentence whose percentages are not broken at the end of a line; no space stops a terminal from that."""
+    return plain(sentence).replace(" %", "%")
 
 
 def _show_grid(console: Console, rows: Iterable[tuple[str, str]]) -> None:

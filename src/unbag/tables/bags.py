@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from unbag._utils.problems import fail, list_some
+from unbag._utils.problems import fail, failing, list_some
 from unbag.data.columns import Table, is_missing, plain_types
 from unbag.data.groups import Groups
 from unbag.data.mapped_rows import MappedRows
 from unbag.tables.cells import label_texts
-from unbag.tables.files import open_table
+from unbag.tables.files import BAG_SUFFIXES, TableFile, open_table
 from unbag.tables.ids import repeated
 
 
@@ -84,13 +84,40 @@ def read_bags(
         X: Any = MappedRows([*paths.values()])
         sizes = X.sizes
     else:
-        arrays = [_load(path, array) for path in paths.values()]
-        for path, rows in zip(paths.values(), arrays, strict=True):
-            if rows.shape[1] != arrays[0].shape[1]:
-                first = f"{next(iter(paths.values())).name} has {arrays[0].shape[1]}"
-                raise ValueError(f"all bags must have the same columns, but {path} has {rows.shape[1]} and {first}")
+        arrays = [rows for _, rows in _load_all(paths, array)]
         X, sizes = np.concatenate(arrays), [len(rows) for rows in arrays]
     return Bags(X, y, replace(Groups.from_sizes(sizes), ids=[*paths]))
+
+
+class BagFolder(TableFile):
+    """A folder with a file for each bag as one table: the column ``bag`` has the names of the files without ending."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._paths = path, _find_files(path)
+        with failing():
+            n_columns = _load(next(iter(self._paths.values())), None).shape[1]
+        self.names = ["bag", *(f"x{place}" for place in range(n_columns))]
+
+    def _read(self, as_text: Collection[str], columns: list[str] | None, counts: Collection[str]) -> pa.Table:
+        return pa.Table.from_batches(self._stream(columns or self.names))
+
+    def _stream(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with failing():
+            for name, rows in _load_all(self._paths, None):
+                data = dict(zip(self.names, (np.full(len(rows), name), *rows.T.astype(np.float64)), strict=True))
+                yield pa.RecordBatch.from_pydict({column: data[column] for column in columns})
+
+
+def _load_all(paths: Mapping[str, Path], array: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the rows of each bag; all must have the same columns."""
+    first: tuple[str, int] | None = None
+    for name, path in paths.items():
+        rows = _load(path, array)
+        first = first or (path.name, rows.shape[1])
+        if rows.shape[1] != first[1]:
+            different = f"{path} has {rows.shape[1]} and {first[0]} has {first[1]}"
+            raise ValueError(f"all bags must have the same columns, but {different}")
+        yield name, rows
 
 
 def _find_files(folder: Path) -> dict[str, Path]:
@@ -99,12 +126,12 @@ def _find_files(folder: Path) -> dict[str, Path]:
         raise FileNotFoundError(f"there is no folder {folder}; check the name")
     paths: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+        if path.suffix.lower() in BAG_SUFFIXES and not path.name.startswith("."):
             if path.stem in paths:
                 raise ValueError(f"{path} and {paths[path.stem].name} are files of the same bag; remove one of them")
             paths[path.stem] = path
     if not paths:
-        raise ValueError(f"{folder} contains no file that ends in {', '.join(SUFFIXES)}")
+        raise ValueError(f"{folder} contains no file that ends in {', '.join(BAG_SUFFIXES)}")
     return paths
 
 
@@ -126,7 +153,7 @@ def _read_labels(source: Any, file: str | None, label: str | None, paths: dict[s
         if (absent := is_missing(table.column(name))).any():
             raise fail("the cell is empty; fill it in, or remove the row", table.file, int(absent.argmax()) + 1, name)
     names = table.column(file).cast(pa.string()).to_pylist()
-    stems = [name.removesuffix(next(filter(name.lower().endswith, SUFFIXES), "")) for name in names]
+    stems = [name.removesuffix(next(filter(name.lower().endswith, BAG_SUFFIXES), "")) for name in names]
     if (twice := repeated(pa.array(stems))).any():
         raise fail(f"{stems[row := int(twice.argmax())]!r} has several rows; keep one", table.file, row + 1, file)
     if unknown := [name for name in stems if name not in paths]:
@@ -176,4 +203,3 @@ _READERS: dict[str, Any] = {
     ".h5": _read_h5,
     ".hdf5": _read_h5,
 }
-SUFFIXES = tuple(_READERS)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbag._utils.problems import in_rows, list_some, raise_errors
+from unbag._utils.problems import fail, in_rows, list_some, raise_errors
 from unbag.data.columns import Table, is_missing
 from unbag.tables.ids import find
 from unbag.tables.options import RELATIONS
@@ -224,6 +224,11 @@ def read_answers(table: Table, column: str, relations: bool, pooled: bool) -> np
         values = pa.array(np.where(places < 0, -1.0, places >= len(NO)))
     missing = is_missing(cells)
     fits = pc.is_in(values, value_set=allowed, skip_nulls=True).to_numpy(zero_copy_only=False)
+    names = cells.drop_null().unique().cast(pa.string()).to_pylist() if pooled and not fits.any() else []
+    if len(names) == 2:
+        orders = " or ".join(f"--classes {','.join(order)}" for order in (names, names[::-1]))
+        message = f"the column has {names[0]!r} and {names[1]!r}; name the classes, the positive one last: {orders}"
+        raise fail(message, table.file, None, column)
 
     def describe(row: int) -> str:
         if missing[row]:

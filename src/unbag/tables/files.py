@@ -33,6 +33,7 @@ BLOCK_SIZE = 1 << 22  # bytes of CSV that are parsed together; no row may be lon
 MAX_HEADER = 1 << 24
 ROWS_IN_BLOCK = 128
 SUFFIXES = (".parquet", ".pq")
+BAG_SUFFIXES = (".npy", ".pt", ".safetensors", ".h5", ".hdf5")
 ROWS_AT_ONCE = 1 << 16
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 FORMULA = "^'*[-=+@\t\r\n\uff1d\uff0b\uff0d\uff20]"
@@ -98,7 +99,11 @@ def open_table(path: Path, reading: Reading | None = None) -> Iterator[TableFile
     with ExitStack() as stack:
         file = None if path.is_dir() else stack.enter_context(open(path, "rb"))
         table: TableFile
-        if file is None or path.suffix in SUFFIXES or file.read(4) == b"PAR1":
+        if file is None and {part.suffix.lower() for part in path.iterdir()} & {*BAG_SUFFIXES}:
+            from unbag.tables.bags import BagFolder  # noqa: PLC0415 (imports this module)
+
+            table = BagFolder(path)
+        elif file is None or path.suffix in SUFFIXES or file.read(4) == b"PAR1":
             table = stack.enter_context(ParquetFiles(path, file))
         elif reading.tidy:
             table = TidyFile(path, reading)

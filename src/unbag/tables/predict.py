@@ -177,6 +177,8 @@ def predict_part(
         wanted, taken = id or (of_run if of_run in file.names else None), fitted.preparation.names
         ids = find_column(file.names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
         ids = ids or find_column(file.names, SUBJECT, written=None, file=str(instances), option="--id", taken=taken)
+        group = fitted.content["inputs"]["group"]
+        ids = ids or (group if group in file.names else None)
         kept = list(dict.fromkeys([*([ids] if ids else []), *keep]))
         fitted.check_columns(file.names, str(instances), kept)
         predictions = (

@@ -272,7 +272,10 @@ def _find_group(names: Sequence[str], source: Source, instances: InstanceColumns
     similar = [] if instances.group is None else [name for name in names if _stem(name) == _stem(instances.group)]
     if len(similar) == 1:
         return similar[0]
-    advice = "call it as in the file of instances, or name it with --group-in-groups"
+    if len(names) == 2 and instances.group is not None:  # ids and answers
+        return names[0]
+    name = "" if instances.group is None else f"{instances.group}, "
+    advice = f"call it {name}as in the file of instances, or name it with --group-in-groups"
     message = f"no column contains the id of the group; the columns are {list_some(names)}"
     raise fail(f"{message}; {advice}", str(source.file))
 
