@@ -152,19 +152,19 @@ def _describe_differences(s: Observations) -> Iterator[Finding]:
 
 def _find_explaining_class(s: Observations) -> int | None:
     """Return a class that explains all observations if every row is of it."""
-    # If all members have the same label, groups of one size give one observation: one of each size is enough.
-    sizes, which = s.groups.sizes.unique(return_inverse=True)
-    one_of_each = Groups.from_sizes(sizes)
-    for label in range(s.n_classes):
-        if s.aggregate.outcome == "published_counts":
-            z = s.checked
-            explained = not z[..., NOISE].any() and bool((z[:, label, HIGH] >= s.groups.sizes + n_missing(z)).all())
-        else:
-            seen = s.aggregate.observe(torch.full_like(one_of_each.members, label), one_of_each, s.n_classes)
-            explained = torch.equal(s.aggregate.check(seen, one_of_each, s.n_classes)[which], s.checked)
-        if explained:
-            return label
-    return None
+    z, sizes = s.checked, s.groups.sizes
+    if s.aggregate.outcome == "class_counts":
+        explains = (z == sizes[:, None]).all(0)
+    elif s.aggregate.outcome == "published_counts":
+        explains = ~z[..., NOISE].any() & (z[..., HIGH] >= (sizes + n_missing(z))[:, None]).all(0)
+    else:  # if all members have the same label, groups of one size give one observation: one of each size is enough
+        distinct, which = sizes.unique(return_inverse=True)
+        groups = Groups.from_sizes(distinct)
+        seen = [
+            s.aggregate.observe(torch.full_like(groups.members, k), groups, s.n_classes) for k in range(s.n_classes)
+        ]
+        explains = torch.tensor([torch.equal(s.aggregate.check(each, groups, s.n_classes)[which], z) for each in seen])
+    return int(explains.nonzero()[0]) if bool(explains.any()) else None
 
 
 def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
