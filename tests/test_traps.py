@@ -18,6 +18,7 @@ from table_files import call
 
 from unbag import (
     AggregateClassifier,
+    CrossFitting,
     Groups,
     LabelProportions,
     MultipleInstance,
@@ -315,7 +316,7 @@ def test_one_group():
 def test_constant_columns():
     X, y, groups = made(0, size=5)
     X[:, 1:3] = 7
-    clf = AggregateClassifier(model="linear", random_state=0)
+    clf = AggregateClassifier(model="linear", validation=CrossFitting(2), random_state=0)
     warned(clf, X, counts_of(y, groups), groups=groups)
     assert np.isfinite(clf.predict_proba(X)).all()
     X[:] = 7
@@ -326,7 +327,7 @@ def test_constant_columns():
 def test_missing_columns():
     X, y, groups = made(0, size=5)
     X[:, 1] = np.nan
-    clf = AggregateClassifier(model="linear", random_state=0)
+    clf = AggregateClassifier(model="linear", validation=CrossFitting(2), random_state=0)
     said = warned(clf, X, counts_of(y, groups), groups=groups)
     assert "column 1 of X: no value in any row of the groups, so that nothing can be learned from it" in said
     assert np.isfinite(clf.predict_proba(X)).all()
@@ -347,7 +348,7 @@ def test_a_hundred_thousand_columns():
 def test_two_hundred_classes():
     X, _, groups = made(0, n_groups=60, size=4)
     y = np.arange(240) % 200
-    clf = AggregateClassifier(model="linear", n_classes=200, random_state=0)
+    clf = AggregateClassifier(model="linear", n_classes=200, validation=CrossFitting(2), random_state=0)
     said = warned(clf, X, counts_of(y, groups, 200), groups=groups)
     assert "of 60 groups vary in 49 of the 199 directions that 200 classes need" in said
     assert clf.predict_proba(X).shape == (240, 200)

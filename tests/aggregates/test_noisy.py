@@ -149,7 +149,7 @@ def fitted():
     groups = [Groups.from_tuples(torch.randint(300, (600, m), generator=random), n_rows=300) for _, m, _ in kinds]
     z = [Noisy(kind, rate).observe(labels, own, 2) for (kind, _, rate), own in zip(kinds, groups, strict=True)]
     aggregates = [Noisy(kinds[0][0], "fit"), Noisy(kinds[1][0], KNOWN)]
-    settings = {"n_classes": 2, "random_state": 0}
+    settings = {"n_classes": 2, "validation": unbag.CrossFitting(3), "random_state": 0}
     clf = unbag.AggregateClassifier(aggregates, "linear", **settings)
     return clf.fit(X.numpy(), z, groups=groups), X.numpy(), z, groups, labels.numpy()
 

@@ -301,10 +301,10 @@ def test_it_works_as_z_of_the_estimator(tmp_path) -> None:
     groups = Groups.from_ids(ids)
     aggregate = PublishedCounts(noise="laplace:1")
     z = aggregate.observe(labels[torch.arange(240)], groups, 2)
-    clf = unbag.AggregateClassifier(aggregate, "linear", random_state=0)
+    clf = unbag.AggregateClassifier(aggregate, "linear", validation=unbag.CrossFitting(2), random_state=0)
     clf.fit(X, unbag.target(ids, z))
     assert clf.score(X, labels.numpy()) > 0.9
-    again = unbag.AggregateClassifier(aggregate, "linear", random_state=0)
+    again = unbag.AggregateClassifier(aggregate, "linear", validation=unbag.CrossFitting(2), random_state=0)
     again.fit(X, {one: z[place].numpy() for place, one in enumerate(groups.ids)}, groups=groups)
     assert (again.predict_proba(X) == clf.predict_proba(X)).all()
     clf.save(tmp_path / "model")

@@ -154,3 +154,13 @@ def test_extrapolated_targets_are_beyond_the_posterior():
     moved = (2 * posterior[1] - 1 / 3).clamp_min(0)  # probabilities stay in their range
     torch.testing.assert_close(found[1], moved / moved.sum())
     assert labels.extrapolate(posterior, outputs, 0.0) is posterior
+
+
+def test_trees_continue_from_the_predictions_of_earlier_steps():
+    X, labels = draw()
+    problem = make_problem(X, labels, LabelProportions(), Groups.from_sizes([4] * 60))
+    models, found = [], []
+    for model in islice(Boosting(rounds_per_step=3).path(problem, problem.constant_outputs.expand(len(X), -1), 0), 3):
+        models.append(model)
+        found.append(model.outputs(X))
+    torch.testing.assert_close(found, [model.outputs(X.clone()) for model in models])
