@@ -3,8 +3,8 @@
 from unbag.ensemble.accuracy import Estimate as Estimate
 from unbag.ensemble.accuracy import HeldOut as HeldOut
 from unbag.ensemble.accuracy import estimate_accuracy as estimate_accuracy
-from unbag.ensemble.candidates import Align as Align
-from unbag.ensemble.candidates import Candidate as Candidate
+from unbag.ensemble.jobs import Align as Align
+from unbag.ensemble.jobs import Candidate as Candidate
 from unbag.ensemble.jobs import Schedule as Schedule
 from unbag.ensemble.mixture import Mixture as Mixture
 from unbag.ensemble.mixture import fit_ensemble as fit_ensemble

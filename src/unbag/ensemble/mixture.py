@@ -13,8 +13,7 @@ from torch import Tensor
 
 from unbag.data.labels import Categorical
 from unbag.data.row_source import Rows
-from unbag.ensemble.candidates import Align, Candidate
-from unbag.ensemble.jobs import Schedule
+from unbag.ensemble.jobs import Align, Candidate, Schedule
 from unbag.ensemble.scheduler import fit_candidates
 from unbag.learners import Problem
 

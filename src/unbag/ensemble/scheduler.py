@@ -12,8 +12,7 @@ from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
-from unbag.ensemble.candidates import Align, Candidate, select_candidates
-from unbag.ensemble.jobs import Job, Path, Schedule, Start
+from unbag.ensemble.jobs import Align, Candidate, Job, Path, Schedule, Start, select_candidates
 from unbag.ensemble.workers import Workers
 from unbag.learners import Learner, Problem, Split
 

@@ -9,6 +9,7 @@ from unbag.learners.base import register_model as register_model
 from unbag.learners.boosting import Boosting as Boosting
 from unbag.learners.classifiers import Classifiers as Classifiers
 from unbag.learners.clusters import Clusters as Clusters
+from unbag.learners.clusters import ClusterShares as ClusterShares
 from unbag.learners.features import Columns as Columns
 from unbag.learners.features import Fourier as Fourier
 from unbag.learners.features import LastColumns as LastColumns
@@ -20,5 +21,4 @@ from unbag.learners.problem import Evidence as Evidence
 from unbag.learners.problem import Problem as Problem
 from unbag.learners.problem import Split as Split
 from unbag.learners.problem import Watch as Watch
-from unbag.learners.starts import ClusterShares as ClusterShares
 from unbag.learners.top_share import TopShare as TopShare

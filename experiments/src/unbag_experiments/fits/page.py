@@ -176,12 +176,13 @@ def _cell_table(chosen: Sequence[Place]) -> Table:
             place.set,
             f"{place.size:,}",
             place.grouping,
+            str(len(place.fits.get("default", ()))),
             *(_number(place.accuracy(method)) for method in METHODS),
             "-" if place.to_best is None else f"{place.to_best:+.1f}",
         )
         for place in chosen
     ]
-    return _table("Cells", ("Table", "Size", "Groups", *map(_title, METHODS), "To the best"), rows, texts=1)
+    return _table("Cells", ("Table", "Size", "Groups", "Draws", *map(_title, METHODS), "To the best"), rows, texts=1)
 
 
 def _title(method: str) -> str:
