@@ -18,8 +18,8 @@ from unbag.cli import app
 from unbag.data.columns import Table
 from unbag.tables.grid import Grid, read_grids
 from unbag.tables.ids import match_normalised, shared_keys
+from unbag.tables.layout import choose_table, find_table
 from unbag.tables.options import Reading
-from unbag.tables.tidy import choose_table, find_table
 
 
 def day(month, number, year=2024):

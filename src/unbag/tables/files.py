@@ -26,8 +26,8 @@ from unbag._utils.problems import Problem, TableError, fail
 from unbag.data.columns import Table, plain_types
 from unbag.data.features import NUMERIC_TEXT
 from unbag.tables.grid import DELIMITERS, read_grids
+from unbag.tables.layout import choose_table
 from unbag.tables.options import Reading, is_spreadsheet
-from unbag.tables.tidy import choose_table
 
 BLOCK_SIZE = 1 << 22  # bytes of CSV that are parsed together; no row may be longer
 MAX_HEADER = 1 << 24
