@@ -96,6 +96,6 @@ def test_a_plan_is_kept_as_json():
     options = {"instances": "people.csv", "groups": "wards.csv", "members": ["a", "b"], "epochs": 3, "learning_rate": 1}
     plan = make_plan({**options, "group_in_groups": "ward", "also": [{"file": "pairs.csv"}]})
     assert (plan.sources[0].group, plan.sources[0].members, plan.training.network.epochs) == ("ward", ("a", "b"), 3)
-    again = Plan.from_dict(json.loads(json.dumps(plan.as_dict())))
+    again = Plan(**json.loads(json.dumps(plan.as_dict())))
     assert again.as_dict() == plan.as_dict()
     assert again.sources[0].members == ("a", "b")

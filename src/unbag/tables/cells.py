@@ -175,7 +175,7 @@ def remove_decorations(texts: Sequence[str], name: str, *, counts: bool = False)
 
     for what, pattern, kept in _DECORATIONS:
         whole = re.compile(pattern, re.IGNORECASE)
-        replace(what, [whole.sub(kept, text) if whole.fullmatch(text) else text for text in plain])
+        replace(what, [whole.sub(kept, text).strip() if whole.fullmatch(text) else text for text in plain])
     suffixed = {text: match for text in plain if (match := _SUFFIX.fullmatch(text)) and not is_readable(text)}
     suffixes = {match[2].casefold().strip() for match in suffixed.values()}
     few = len(suffixes) < 4 and 2 * len(suffixed) <= len(plain)

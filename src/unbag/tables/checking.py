@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from unbag._utils.findings import Finding
-from unbag._utils.problems import Problem, TableError, fail, list_some
+from unbag._utils.problems import Problem, TableError, list_some
 from unbag.data.columns import Table, as_categories, is_array, is_missing
 from unbag.data.features import as_numbers, feature_problems, find_number_texts, kind_of
 from unbag.data.histograms import histogram_of_sizes
@@ -30,7 +30,6 @@ from unbag.tables.disk import encode_in_memory, sample_groups
 from unbag.tables.ids import codes_of
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.options import Plan
-from unbag.tables.roles import kinds_of_size
 
 OF_COLUMNS = ("answer_column", "constant_columns", "group_column", "missing_columns")
 """Findings about single columns, which are reported with the names of columns in the file."""
@@ -97,14 +96,6 @@ def examine(loaded: LoadedTables) -> tuple[LoadedTables, list[Problem]]:
         sample, note = sample_groups(loaded)
         notes = [note]
     return sample, [*loaded.problems, *notes, *_examine_features(sample), *_examine_observations(loaded)]
-
-
-def require_explicit_kind(loaded: LoadedTables) -> None:
-    """Raise an error for observations whose kind is ambiguous."""
-    for table in loaded.observed:
-        if not table.columns.certain:
-            kinds = " or ".join(kind.name for kind in kinds_of_size(table.columns.kind.size))
-            raise fail(f"this may be {kinds}; name the kind with --aggregate", table.table.file)
 
 
 def as_problems(findings: Sequence[Finding]) -> list[Problem]:

@@ -25,12 +25,13 @@ from unbag.data.frames import EncodedRows
 from unbag.data.groups import Groups
 from unbag.persistence.run_folder import Run
 from unbag.tables.cells import label_texts
-from unbag.tables.checking import OF_COLUMNS, as_problems, examine, require_explicit_kind
+from unbag.tables.checking import OF_COLUMNS, as_problems, examine
 from unbag.tables.disk import encode_in_memory, encode_on_disk
 from unbag.tables.ids import find
 from unbag.tables.load import LoadedTables, load_tables
 from unbag.tables.options import RENAMED, Plan
 from unbag.tables.plan import FILES, NETWORK, PLAN, SOURCE, TRAINING, check_keys, make_plan
+from unbag.tables.roles import kinds_of_size
 from unbag.training import Observations
 
 
@@ -110,7 +111,10 @@ def read_tables(instances: str | Path, groups: str | Path, **options: Any) -> Ta
 def _read_plan(plan: Plan, *, in_memory: bool = False) -> tuple[LoadedTables, list[Problem]]:
     """Return the files of a plan, and warnings and notes; raise for errors."""
     loaded = load_tables(plan, in_memory=in_memory)
-    require_explicit_kind(loaded)
+    for table in loaded.observed:
+        if not table.columns.certain:
+            kinds = " or ".join(kind.name for kind in kinds_of_size(table.columns.kind.size))
+            raise fail(f"this may be {kinds}; name the kind with --aggregate", table.table.file)
     _, problems = examine(loaded)
     raise_errors(problems)
     return loaded, problems

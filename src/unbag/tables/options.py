@@ -241,16 +241,11 @@ class Plan:
         return numbers_by_name(self.class_shares, "--class-shares", "ill=0.1,well=0.9"), self.class_shares_error
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON, with absolute paths; :meth:`from_dict` restores it."""
+        """Return the plan as JSON, with absolute paths; ``Plan(**content)`` restores it."""
         content = asdict(self)
         for part in (content, *content["sources"]):
             part |= {name: str(value.absolute()) for name, value in part.items() if isinstance(value, Path)}
         return content
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Plan:
-        """Return the plan that :meth:`as_dict` has written."""
-        return cls(**content)
 
 
 def is_spreadsheet(path: Path) -> bool:

@@ -108,7 +108,7 @@ class FittedRun:
 
     def plan_for(self, instances: Path, groups: Path, aggregate: str | None) -> tuple[Plan, int]:
         """Return the plan of the run for other files, and which of its files of observations had this kind."""
-        plan = Plan.from_dict(self.content["plan"])
+        plan = Plan(**self.content["plan"])
         kinds = [source["aggregate"] for source in self.content["inputs"]["observations"]]
         kind = aggregate or kinds[0]
         if kind not in kinds:
@@ -172,7 +172,7 @@ def predict_part(
     """Write the predictions of :func:`predict_table`, and return statistics of the rows."""
     check_output(out, [instances, *fitted.run.inputs])
     seen, of_run = Seen(), fitted.content["plan"]["id"]
-    plan = Plan.from_dict(fitted.content["plan"]).for_files(instances, ())
+    plan = Plan(**fitted.content["plan"]).for_files(instances, ())
     with open_table(instances, plan.reading(0)) as file:
         wanted, taken = id or (of_run if of_run in file.names else None), fitted.preparation.names
         ids = find_column(file.names, ID, written=wanted, file=str(instances), option="--id", taken=taken)
