@@ -91,13 +91,13 @@ def read_cells(column: pa.Array, mark: str = ".") -> Any:
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         encoded = column.cast(pa.string()).dictionary_encode()
-        cells = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
-        cells.append(Cell(SUPPRESSED))  # of missing values, whose place is -1
-        records = np.rec.fromrecords(cells, dtype=_RECORD)
+        distinct = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
+        distinct.append(Cell(SUPPRESSED))  # of missing values, whose place is -1
+        records = np.rec.fromrecords(distinct, dtype=_RECORD)
         return records[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     missing = is_missing(column)
     numbers = column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
-    cells = np.rec.array(np.zeros(len(numbers), dtype=_RECORD))
+    cells: Any = np.rec.array(np.zeros(len(numbers), dtype=_RECORD))
     cells.kind = np.select([missing, ~np.isfinite(numbers)], [SUPPRESSED, UNREADABLE], NUMBER)
     cells.low, cells.high = (np.where(cells.kind == NUMBER, numbers, end) for end in (-inf, inf))
     # A column of numbers shows as many decimals as are needed to write them.

@@ -107,8 +107,8 @@ def _find_header(rows: Rows) -> int:
         below = [text for text in rows[start + 1][1] if text]
         more = len(below) - counts[start] + (not rows[start + 1][1][0] and "" in rows[start][1])
         spans = more > 0 and len(set(below)) < len(below)  # the upper of several header lines, with merged cells
-        sentence = rows[start][1][0] and counts[start] < counts[start + 1] == width and _numbers(rows[start + 2][1])
-        sentence = sentence and MISSING.isdisjoint(text.casefold() for text in below)  # it contains a delimiter
+        sentence = bool(rows[start][1][0]) and counts[start] < counts[start + 1] == width  # it contains a delimiter
+        sentence = sentence and bool(_numbers(rows[start + 2][1])) and MISSING.isdisjoint(map(str.casefold, below))
         if not (spans or sentence) or _numbers(below, years=False):
             break
         start += 1

@@ -325,7 +325,7 @@ class _ObservationReader:
             groups, z, turned = _as_lower(*matched[:2])
             matched = groups, z, matched[2]
         elif columns.observed is not None and not self._has_class_names():
-            if columns.meaning:
+            if columns.meaning and columns.kind.column is not None:
                 meaning = f"by the name of the column, 1 is read as: {columns.kind.column.meanings[columns.meaning]}"
                 self.problems.append(Problem("note", meaning, table.file, None, columns.observed))
             if matched is not None and columns.is_exchanged and "relation" not in parameters(columns.kind):

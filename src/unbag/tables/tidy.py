@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, time
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -98,7 +99,7 @@ class TidyTable:
         texts = list(dict.fromkeys(value for value in values if value is not None))
         words = {text.casefold() for text in texts if _NO_NUMBER.fullmatch(text.casefold())} | MISSING_NUMBER
         plain = [text for text in texts if text.casefold() not in words]
-        found: dict[str, float] | dict[str, datetime] | None = None
+        found: dict[str, Any] | None = None
         if plain:
             found = self._read_dates(name, plain, reading.dates) or self._read_numbers(name, plain, reading.decimal)
         if found is None:
@@ -120,7 +121,7 @@ class TidyTable:
         self.note(f"words for missing values were read as blank: {listed}", name)
         return [None if value in found else value for value in values]
 
-    def _read_numbers(self, name: str, texts: list[str], decimal: str | None) -> dict[str, float] | None:
+    def _read_numbers(self, name: str, texts: list[str], decimal: str | None) -> dict[str, Any] | None:
         """Return texts as numbers if all of them are; the decimal separator is inferred from the column."""
         if any(re.fullmatch(r"0\d+", text) for text in texts):
             return None  # a code with leading zeros
@@ -156,7 +157,7 @@ class TidyTable:
         numbers = dict(zip(texts, values, strict=True))
         if (dates := parse_serials(name, [*numbers.values()])) is not None:
             self.note(f"numbers were read as dates as Excel stores them, {texts[0]!r} as {dates[0]:%Y-%m-%d}", name)
-            return dict(zip(texts, dates, strict=True))  # type: ignore[arg-type]
+            return dict(zip(texts, dates, strict=True))
         return numbers
 
     def _read_dates(self, name: str, texts: list[str], order: str | None) -> dict[str, datetime] | None:
