@@ -1,7 +1,5 @@
 """Additive noise of published counts: log-densities, variances, and seeded samples."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self

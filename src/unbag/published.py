@@ -19,8 +19,6 @@ Statements from a table of pandas or polars keep its index and the names of its 
 the groups and the classes; see :class:`Statements`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks of groups of similar size: dense tables for kernels that need all members of a group at once."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Batches of groups with similar counts, and the method for each, by a greedy search for the lowest cost."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

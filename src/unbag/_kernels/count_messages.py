@@ -12,8 +12,6 @@ A message is the common tilt of its class plus a small deviation of the member. 
 belief propagation alone would approach slowly.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

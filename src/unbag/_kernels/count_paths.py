@@ -10,8 +10,6 @@ The sum is exact if all states with a share above ``NEGLIGIBLE`` are kept. Other
 and a systematic sample represents the others without bias (the optimal resampling of Fearnhead and Clifford, 2003).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counts of several classes, exactly: a state is the number of members of each class among those read so far."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache

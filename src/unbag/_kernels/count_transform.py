@@ -13,8 +13,6 @@ sum of two short tables. Third, the factors of members are multiplied as a binar
 without one member, and with them the posterior.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple

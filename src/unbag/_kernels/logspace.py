@@ -4,8 +4,6 @@ For few classes, these elementary operations take a third of the time of ``softm
 entries of each class are contiguous in memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import accumulate

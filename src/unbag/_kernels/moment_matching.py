@@ -1,7 +1,5 @@
 """A normal approximation of the distribution of counts by its first two moments: cheap, smooth, differentiable."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -5,8 +5,6 @@ weights. A state is the set of occupied places. Reading the members in reverse o
 recursion computes forward and backward weights.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import combinations, product
 from math import comb

@@ -14,8 +14,6 @@ tilted weights also have their peak there, with the value one, and the transform
 single count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -13,8 +13,6 @@ that differs between members: the correction of the posterior. The corrected wei
 posterior of each group sums to its counts.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

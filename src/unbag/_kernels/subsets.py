@@ -5,8 +5,6 @@ the sum over disjoint sets is a subset convolution, over 3^m pairs of a set and 
 the classes before and after a class are computed together.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

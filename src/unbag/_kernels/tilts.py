@@ -11,8 +11,6 @@ temperature decreases to one, which works for any finite scores.
 Weighted counts replace the term ``- t . z`` by ``sum_j logsumexp_c(log_weights_jc - c t_j)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

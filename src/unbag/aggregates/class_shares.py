@@ -1,7 +1,5 @@
 """Known shares of the classes, as uncertain counts of random groups of rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real

@@ -1,7 +1,5 @@
 """Comparisons of two or three instances: whether their classes are the same."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Observations of one class of each group: a count, whether it occurs, a threshold, the most frequent class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

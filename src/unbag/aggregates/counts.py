@@ -1,7 +1,5 @@
 """Validation of counts per class, of proportions, and of statements about counts."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparisons of two or three instances with ordered classes."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import accumulate
 from typing import Literal

@@ -1,7 +1,5 @@
 """Aggregates by name, and by their text on a command line: ``majority``, ``at_least(2)``, ``my_module:MyKind``."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

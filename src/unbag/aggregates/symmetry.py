@@ -1,7 +1,5 @@
 """Permutations of the classes that leave observations unchanged, so that they do not identify which class is which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from math import log
 from typing import Literal
