@@ -57,12 +57,13 @@ def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
     """
     k = observations[0].n_classes
     numbers = list(range(k))
-    # A swap and a rotation generate all permutations.
-    if all(_is_symmetry(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
-        return "any"
-    # Counts do not order classes: the reversal of three then is an interchange of two.
-    if not any(map(has_counts, observations)) and _is_symmetry(observations, numbers[::-1]):
-        return "reversal"
+    if not all(map(has_counts, observations)):
+        # A swap and a rotation generate all permutations.
+        if all(_is_symmetry(observations, order) for order in ([1, 0, *numbers[2:]], [*numbers[1:], 0])):
+            return "any"
+        # Counts do not order classes: the reversal of three then is an interchange of two.
+        if not any(map(has_counts, observations)) and _is_symmetry(observations, numbers[::-1]):
+            return "reversal"
     blocks = find_interchangeable(observations)
     if len(blocks) == 1 and len(blocks[0]) == k:
         return "any"
