@@ -46,11 +46,11 @@ PATHS = 2**13
 """Count vectors that a sum over probable ones keeps."""
 MAX_STANDARD_ERROR = 0.02
 """Above it the sampler has not converged."""
-CHAINS, SWEEPS, FIRST_SWEEPS, COOLING = 64, 60, 15, 1.5
+CHAINS, SWEEPS, FIRST_SWEEPS, COOLING = 48, 48, 12, 1.5
 """Chains of the sampler, sweeps that count and those before, and the ratio of the temperatures of two sweeps."""
 OUTSIDE = 1e8
 """Loss of log-probability for each member by which a count is outside of its bounds."""
-TOGETHER = 128
+TOGETHER = 384
 """Groups that the sampler computes together."""
 
 
@@ -126,10 +126,17 @@ def compare(seed: int, max_states: int = 2**18) -> Comparison | None:
     return next(compare_cases([seed], torch.device("cpu"), max_states), None)
 
 
-def compare_cases(seeds: Sequence[int], device: torch.device, max_states: int) -> Iterator[Comparison]:
-    """Compare the posteriors of random groups with their references, without those that are not approximated."""
+def compare_cases(
+    seeds: Sequence[int], device: torch.device, max_states: int, end: float = float("inf")
+) -> Iterator[Comparison]:
+    """Compare the posteriors of random groups with their references, without those that are not approximated.
+
+    No group is begun after a time; groups that need the sampler are computed before it, too.
+    """
     aggregate, sampled = PublishedCounts(), []
     for case in map(draw_case, seeds):
+        if time.time() > end - 0.1 * len(sampled):
+            break
         groups = Groups.from_sizes([len(case.logits)])
         if aggregate.plan(groups, case.z).methods != ["normal"]:
             continue
@@ -283,22 +290,25 @@ def main() -> None:
     parser.add_argument("--max-states", type=int, default=2**18, help="count vectors of an exact reference")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no further groups are begun after these")
     options = parser.parse_args()
-    end, results = time.time() + options.seconds, []
-    size = 4 * TOGETHER if options.groups > 2000 else 32
+    size = 1024 if options.groups > 10_000 else 32
     seeds = range(options.seed, options.seed + options.groups)
     work = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-    file = Path(os.environ.get("OUT", ".")) / "counts.jsonl"
-    run = partial(_run, device=options.device, max_states=options.max_states, end=end)
+    run = partial(
+        _run, device=options.device, max_states=options.max_states, end=time.time() + options.seconds,
+        file=Path(os.environ.get("OUT", ".")) / "counts.jsonl",
+    )  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(options.processes, torch.set_num_threads, (1,)) as pool:
-        for part in pool.imap_unordered(run, work):
-            results += part
-            with file.open("a") as lines:
-                lines.writelines(json.dumps(r._asdict()) + "\n" for r in part)
-    print_table(results)
+        print_table([result for part in pool.imap_unordered(run, work) for result in part])
 
 
-def _run(seeds: Sequence[int], device: str, max_states: int, end: float) -> list[Comparison]:
-    return [] if time.time() > end else [*compare_cases(seeds, torch.device(device), max_states)]
+def _run(seeds: Sequence[int], device: str, max_states: int, end: float, file: Path) -> list[Comparison]:
+    """Compare groups until a time, and append a line for each to a file."""
+    results = []
+    with file.open("a", buffering=1) as lines:
+        for result in compare_cases(seeds, torch.device(device), max_states, end):
+            results.append(result)
+            lines.write(json.dumps(result._asdict()) + "\n")
+    return results
 
 
 def print_table(results: list[Comparison]) -> None:
