@@ -175,6 +175,7 @@ class HeldOut:
         error = slope * math.hypot(ERROR_OF_LOG_SHARPNESS, ERROR_PER_GROUP / math.sqrt(self.n_groups))
         variance = self.repeats * (values[1:].var() + of_rows(float(values[0]), float(whole[0])))
         variance += self.chance @ (by_sharpness - self.chance @ by_sharpness) ** 2 + error**2
+        variance = max(float(variance), 0.0)  # that of a share above one by rounding is negative
         half = 1.96 * math.sqrt(variance + (0.5 * gain) ** 2 + (0.5 * shift) ** 2)
         value = min(max(float(values[0]) + gain + shift, 0.0), high)
         return Estimate(value, max(value - half, 0.0), min(value + half, high))

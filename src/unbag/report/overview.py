@@ -267,18 +267,6 @@ def _describe_scored(s: dict[str, Any]) -> str:
     return text
 
 
-def describe_gain(s: dict[str, Any]) -> str:
-    """Compare the likelihood of a set with that of a constant prediction."""
-    likelihood, words = s["likelihood"], wording(s)
-    if likelihood["model"] is None:
-        return f"The observations of all {words.groups} are impossible under the model."
-    text = f"The log-likelihood per {words.group} is {number(likelihood['model'])}, that of the constant prediction "
-    text += number(likelihood["trivial"])
-    if impossible := likelihood["impossible"]:
-        text += f"; {count(impossible, 'observation is', 'observations are')} impossible under the model"
-    return f"{text}. {percent(likelihood['better'])} of the {words.groups} are predicted better."
-
-
 def describe_failures(summary: dict[str, Any]) -> list[str]:
     """Describe where the model is no better than a constant prediction, or than the class shares of each group."""
     sentences, estimate = [], summary["estimated_accuracy"]

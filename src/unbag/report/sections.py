@@ -8,7 +8,7 @@ from typing import Any
 from unbag._utils.pages.tables import Cell, Table
 from unbag._utils.problems import list_some
 from unbag.report.elements import Plot, Section, count, interval, make_facts, make_table, number, percent, wording
-from unbag.report.overview import describe_gain, describe_labels, find_most_frequent, make_limitations
+from unbag.report.overview import describe_labels, find_most_frequent, make_limitations
 
 MAX_LISTED, MAX_NAMED = 30, 5
 UNCERTAIN = 0.6
@@ -65,8 +65,7 @@ def make_sections(summary: dict[str, Any]) -> list[Section]:
             "Log-likelihoods",
             [
                 "The constant prediction gives every row the same class probabilities, those that fit the observations "
-                "best. The class shares of a group are known only for rows of that group.",
-                *map(describe_gain, sets),
+                "best. The class shares of a group are known only for rows of that group."
             ],
             tables=[
                 make_table(
@@ -270,11 +269,6 @@ def _show_data(summary: dict[str, Any]) -> Section:
     about, shape = summary["data"], summary["data"]["input_shape"]
     columns = ("observations: wording.title", "groups#", "rows#", "smallest group: sizes.min#")
     columns += ("median size: sizes.median#", "largest group: sizes.max#")
-    section = Section("data", "Training data", tables=[make_table("Sets of observations", summary["sets"], *columns)])
-    for s in summary["sets"]:
-        if len(sizes := s["sizes"]["histogram"]) > 1:
-            table = make_table(f"Sizes of {wording(s).groups}", sizes, "size from: from#", "to#", "groups#|")
-            section.tables.append(table)
     described = {
         "rows": number(about["rows"]),
         "rows in groups": number(about["rows_in_groups"]),
@@ -282,5 +276,7 @@ def _show_data(summary: dict[str, Any]) -> Section:
         "names of features": list_some(about["feature_names"], MAX_LISTED, str),
         "classes": list_some(about["classes"], MAX_LISTED, str),
     }
-    section.tables.append(make_facts("Rows, features and classes", described | summary["inputs"]))
-    return section
+    facts = make_facts("Rows, features and classes", described | summary["inputs"])
+    return Section(
+        "data", "Training data", tables=[make_table("Sets of observations", summary["sets"], *columns), facts]
+    )
