@@ -326,7 +326,7 @@ def test_the_gain_of_the_mean_is_extrapolated_from_one_model_less():
         chances[fold, place == 9 + fold] = 0.05
     by_fold = [*torch.stack([chances, 1 - chances], 2).log()]
     out_of_fold = torch.stack(by_fold)[folds, rows]
-    estimate = estimate_accuracy(problem, mixture_of(problem, out_of_fold), by_fold, folds)
+    estimate = estimate_accuracy(HeldOut.gather(problem, out_of_fold, by_fold, folds))
     assert estimate.value == pytest.approx(20 / 24 + 2 / 24 * (1 - 1 / 3) / (1 - 1 / 2), abs=1e-3)
 
 
@@ -338,8 +338,8 @@ def test_observing_groups_twice_makes_no_interval_narrower():
     for sets, folds in (((s,), torch.arange(640) // 16 % 4), ((twice,), torch.arange(1280) // 16 % 40 % 4)):
         observed = Problem.create(problem.X, sets, problem.labels)
         log_probs = (3.0 * problem.X).log_softmax(1)
-        mixture = mixture_of(observed, log_probs[observed.members])
-        estimate = estimate_accuracy(observed, mixture, [log_probs] * 4, folds)
+        held_out = HeldOut.gather(observed, log_probs[observed.members], [log_probs] * 4, folds)
+        estimate = estimate_accuracy(held_out)
         halves.append(estimate.high - estimate.low)
     assert halves[1] > 0.95 * halves[0]
 

@@ -91,7 +91,7 @@ class HeldOut:
             return None
         unseen, parts, first = find_unseen(problem, folds)[judged.rows], [], 0
         log_sharpness = np.zeros(1) if time_is_up() else LOG_SHARPNESS
-        score = -0.5 * (log_sharpness / STD_OF_LOG_SHARPNESS) ** 2
+        log_likelihood = np.zeros(len(log_sharpness))
         for whole in judged.sets:
             n = len(whole.groups)
             at_most = min(MAX_ROWS, MAX_NUMBERS // whole.n_classes) // len(judged.sets)
@@ -103,7 +103,7 @@ class HeldOut:
                 tempered = (log_probs * math.exp(value)).log_softmax(1)
                 evidence = s.aggregate.checked_evidence(tempered, segments, s.checked)
                 posteriors.append(evidence.posterior.double())
-                score[place] += float(s.weight * s.weights @ evidence.log_likelihood.double()) * n / n_taken
+                log_likelihood[place] += float(s.weight * s.weights @ evidence.log_likelihood.double()) * n / n_taken
             weights = segments.expand(s.weight * s.weights) * unseen[rows]
             parts.append((log_probs, weights, segments.index + first, rows, torch.stack(posteriors, 1)))
             first += len(s.groups)
@@ -119,6 +119,8 @@ class HeldOut:
         together = ((alone.exp() * seen[:, :, None]).sum(0) / seen.sum(0).clamp_min(1)[:, None]).log()
         drawn = np.random.default_rng(0).multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_RESAMPLES)
         samples = weights.numpy() * np.concatenate([np.ones((1, n_groups)), drawn])[:, number]
+        repeats = len(members) / len(members.unique())
+        score = log_likelihood / repeats - 0.5 * (log_sharpness / STD_OF_LOG_SHARPNESS) ** 2
         chance = np.exp(score - score.max())
         return cls(
             log_probs.numpy(),
@@ -132,7 +134,7 @@ class HeldOut:
             samples,
             n_groups,
             judged.mean_group_size,
-            repeats=len(members) / len(members.unique()),
+            repeats,
         )
 
     @property
@@ -172,7 +174,7 @@ class HeldOut:
         by_sharpness = np.array([self.ratio(metric, self.log_probs, p, weights) for p in self.posterior])
         if len(by_sharpness) > 1:
             slope = float(self.chance @ np.gradient(by_sharpness, self.log_sharpness))
-        error = slope * math.hypot(ERROR_OF_LOG_SHARPNESS, ERROR_PER_GROUP / math.sqrt(self.n_groups))
+        error = slope * math.hypot(ERROR_OF_LOG_SHARPNESS, ERROR_PER_GROUP * math.sqrt(self.repeats / self.n_groups))
         variance = self.repeats * (values[1:].var() + of_rows(float(values[0]), float(whole[0])))
         variance += self.chance @ (by_sharpness - self.chance @ by_sharpness) ** 2 + error**2
         variance = max(float(variance), 0.0)  # that of a share above one by rounding is negative
