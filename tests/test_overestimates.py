@@ -361,16 +361,6 @@ def test_features_of_classes_that_come_in_pairs_are_no_share(seed):
     assert "share_column" not in kinds(look_at(X, y, Groups.from_ids(ids), 3))
 
 
-@pytest.mark.parametrize("noise", [0, 0.1])
-def test_a_share_is_found_where_shares_are_similar(noise):
-    rng = np.random.default_rng(0)
-    y = np.concatenate([[0, 1, *rng.integers(0, 2, 2)] if i % 2 else [0, 0, 1, 1] for i in range(200)])
-    share = np.repeat(y.reshape(-1, 4).mean(1), 4)
-    X = np.c_[rng.normal(size=800) + 2 * y, share + noise * rng.normal(size=800)]
-    found = the("share_column", look_at(X, y, Groups.from_sizes([4] * 200)))
-    assert "column 1 of X follows the shares or counts of the classes" in found.message
-
-
 # The mixture of groups.
 
 

@@ -174,13 +174,6 @@ def test_dependence_inside_groups_whose_counts_were_published(publish):
     assert [kinds(find(seed, 0)) for seed in range(4)] == [[]] * 4
 
 
-def test_dependence_inside_large_groups_whose_counts_were_rounded():
-    how = {"aggregate": PublishedCounts(), "k": 4, "size": 200, "n_groups": 30}
-    (found,) = examine(left_out(0, to_multiples_of_five, common=1.5, **how))
-    assert found.kind == "overdispersion"
-    assert examine(left_out(0, to_multiples_of_five, **how)) == []
-
-
 def test_wrong_counts_are_named():
     def change(counts):
         return counts.index_copy(0, torch.tensor([7, 15]), counts[[7, 15]].flip(1))

@@ -79,7 +79,7 @@ def _module_may_draw(module: nn.Module) -> bool:
     draws = nn.modules.dropout._DropoutNd | nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d
     # Attention and recurrent layers have an attribute "dropout".
     known = _is_known(type(module), "unbag.", "torch.nn.modules.")
-    return bool(changed or not known or isinstance(module, draws) or getattr(module, "dropout", 0))
+    return bool(changed or not known or isinstance(module, draws) or getattr(module, "dropout", False))
 
 
 def _is_known(thing: Any, *packages: str) -> bool:
