@@ -1,19 +1,7 @@
 """Read tables of instances and of observations, fit, and write predictions: the engine of the command line."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from unbag._utils.problems import TableError as TableError
-    from unbag.tables.checking import check_tables as check_tables
-    from unbag.tables.files import read_table as read_table
-    from unbag.tables.fit import Tables as Tables
-    from unbag.tables.fit import fit_tables as fit_tables
-    from unbag.tables.plan import make_plan as make_plan
-    from unbag.tables.plan import read_config as read_config
-    from unbag.tables.predict import disaggregate_table as disaggregate_table
-    from unbag.tables.predict import predict_groups_table as predict_groups_table
-    from unbag.tables.predict import predict_table as predict_table
+from typing import Any
 
 _MODULES = {
     "TableError": "unbag._utils.problems",

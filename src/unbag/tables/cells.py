@@ -81,14 +81,7 @@ _RECORD = [*get_type_hints(Cell).items()]  # the fields of a record and their ty
 
 
 def read_cells(column: pa.Array, mark: str = ".") -> Any:
-    """Read a column of numbers or of text with a decimal separator, as a record array with the fields of a cell.
-
-    Examples
-    --------
-    >>> cells = read_cells(pa.array(["1,234", "<5", "10+", "*", "about 3"]))
-    >>> cells.kind.tolist(), cells.low.tolist(), cells.high.tolist()
-    ([1, 2, 2, 3, 0], [1234.0, -inf, 10.0, -inf, -inf], [1234.0, 5.0, inf, inf, inf])
-    """
+    """Read a column of numbers or of text with a decimal separator, as a record array with the fields of a cell."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         encoded = column.cast(pa.string()).dictionary_encode()
         distinct = [read_cell(text, mark) for text in encoded.dictionary.to_pylist()]
@@ -158,11 +151,6 @@ def remove_decorations(texts: Sequence[str], name: str, *, counts: bool = False)
 
     Letters after numbers are removed where they are flags of some numbers or the same unit of most. Numbers in brackets
     are negative in accounts; ``counts`` and other whole numbers in brackets are flagged as unreliable.
-
-    Examples
-    --------
-    >>> remove_decorations(["15.0 e", "12", "8.5 [p]"], "rate")[0], remove_decorations(["12 kg", "9 kg"], "weight")[0]
-    (['15.0', '12', '8.5'], ['12', '9'])
     """
     repairs: dict[str, str] = {}
     plain = list(texts)

@@ -130,18 +130,10 @@ def _as_csv(path: Path, sheet: str | None) -> Iterator[Any]:
 
 
 def read_table(path: Path, as_text: Collection[str] = ()) -> Table:
-    r"""Return a file as a table: CSV (also compressed, and with semicolons or tabs), Parquet, or a folder of Parquet.
+    """Return a file as a table: CSV (also compressed, and with semicolons or tabs), Parquet, or a folder of Parquet.
 
     ``as_text`` names columns of a CSV file whose values are kept as they are written, such as ids. Empty text is
     missing.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "people.csv"
-    >>> _ = path.write_text("id,age\n007,31\n008,\n")
-    >>> read_table(path, as_text=["id"]).data.to_pydict()
-    {'id': ['007', '008'], 'age': [31, None]}
     """
     with open_table(path) as file:
         return file.read(as_text)
