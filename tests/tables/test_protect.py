@@ -19,8 +19,7 @@ from unbag.noise import Geometric
 from unbag.tables import make_plan
 from unbag.tables.load import load_tables
 from unbag.tables.options import Protection
-from unbag.tables.protect import add_noise, protect_counts
-from unbag.tables.published_files import read_published
+from unbag.tables.published_files import add_noise, protect_counts, read_published
 
 
 @pytest.fixture

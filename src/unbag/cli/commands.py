@@ -255,7 +255,7 @@ def protect(
 
     A small file next to it describes the protection to unbag check and fit. Copy or move both files together.
     """
-    from unbag.tables.protect import protect_counts  # noqa: PLC0415
+    from unbag.tables.published_files import protect_counts  # noqa: PLC0415
 
     check_writable(out)
     written = protect_counts(counts, out, Protection(**passed(options)), force=force)
