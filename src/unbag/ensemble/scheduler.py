@@ -217,8 +217,8 @@ class _Runner:
             error.add_note(f"while {name!r} was fitted to fold {fold}")
             if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
                 raise MemoryError(
-                    f"memory was too short to fit {name!r}; choose a smaller n_jobs, which is {self.schedule.n_jobs}, "
-                    "or fit fewer rows"
+                    f"there was too little memory to fit {name!r}; choose a smaller n_jobs, which is "
+                    f"{self.schedule.n_jobs}, or fit fewer rows"
                 ) from error
             raise
         if fold == WHOLE:
