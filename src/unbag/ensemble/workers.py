@@ -126,7 +126,8 @@ class _Processes:
         """Start all processes, unless they have been."""
         if not self.started:
             self.folder = tempfile.mkdtemp(prefix="unbag-")
-            self.started = [_submit(self.number, _load) for _ in range(self.number)]
+            # Any function of this module lets a process load what jobs need.
+            self.started = [_submit(self.number, _ignore_interrupts) for _ in range(self.number)]
 
     @property
     def ready(self) -> bool:
@@ -162,10 +163,6 @@ def _submit(number: int, *call: Any) -> Future:
 
 def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides what an interrupt stops
-
-
-def _load() -> None:
-    """Let a process load this module, and with it what jobs need."""
 
 
 def _run(function: bytes, data: str, stop: str, deadline: float) -> Any:

@@ -24,7 +24,7 @@ from unbag.data.row_source import (
     transform_rows,
 )
 from unbag.learners.architectures import MakeModel
-from unbag.learners.base import split_rows
+from unbag.learners.base import Unprepared, split_rows
 from unbag.learners.network import Architecture, NetworkModel
 from unbag.learners.problem import Problem, Watch
 from unbag.training import Checkpoint, Observations, Patience, Processes, Settings, held_out_likelihood, train
@@ -37,7 +37,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Unprepared):
     """The path is a single network, trained to its end; held-out groups choose the epoch.
 
     Hooks are those of :func:`unbag.training.train`. ``launcher`` starts several processes that train one network
@@ -54,10 +54,6 @@ class Algorithm:
     launcher: Launcher = field(default_factory=Launcher)
     checkpoint: Path | None = None
     device: str = "cpu"
-
-    def prepare(self, problem: Problem, seed: int) -> Algorithm:
-        """Return the learner as it is."""
-        return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the network at the epoch with the best held-out score, or at the last one where nothing is held out."""

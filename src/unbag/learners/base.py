@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from sklearn.base import BaseEstimator
@@ -98,6 +98,14 @@ class Learner(Protocol):
         ``problem`` is the training data without held-out groups; ``start`` are outputs for its rows for the first
         E-step, from simpler models or a constant one.
         """
+
+
+class Unprepared:
+    """A base of learners that have nothing to compute before their first path."""
+
+    def prepare(self, problem: Problem, seed: int) -> Self:
+        """Return the learner as it is."""
+        return self
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unbag.data.row_source import Rows
-from unbag.learners.base import register_model, split_rows
+from unbag.learners.base import Unprepared, register_model, split_rows
 from unbag.learners.problem import Problem
 
 MIN_CURVATURE = 1e-6
@@ -81,7 +81,7 @@ class BoostingModel:
 
 
 @dataclass(frozen=True)
-class Boosting:
+class Boosting(Unprepared):
     """A step of the path is an E-step and some rounds of trees that are added along the gradient of the M-step."""
 
     name: str = "trees"
@@ -90,10 +90,6 @@ class Boosting:
     learning_rate: float = 0.15
     overrelaxation: float = 1.0  # see :meth:`unbag.data.labels.Categorical.extrapolate`
     parameters: dict[str, Any] = field(default_factory=dict)  # further ones of LightGBM
-
-    def prepare(self, problem: Problem, seed: int) -> Boosting:
-        """Return the learner as it is."""
-        return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[BoostingModel]:
         """Yield the trees after each step; none where no column can be split."""

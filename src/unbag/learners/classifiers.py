@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from unbag.data.row_source import Rows, fill_missing, find_missing
-from unbag.learners.base import map_rows, register_model, split_rows
+from unbag.learners.base import Unprepared, map_rows, register_model, split_rows
 from unbag.learners.problem import Problem
 
 SMOOTHING = 1e-3
@@ -63,7 +63,7 @@ class ClassifierModel:
 
 
 @dataclass(frozen=True)
-class Classifiers:
+class Classifiers(Unprepared):
     """A step of the path is an E-step, and a fit of the classifier to all classes of a row by its posterior."""
 
     classifier: Any  # cloned for every fit
@@ -73,10 +73,6 @@ class Classifiers:
     def name(self) -> str:
         """Return the name of the class of the classifier."""
         return type(self.classifier).__name__
-
-    def prepare(self, problem: Problem, seed: int) -> Classifiers:
-        """Return the learner as it is."""
-        return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[ClassifierModel]:
         """Yield the classifier after each M-step."""

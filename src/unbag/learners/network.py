@@ -19,7 +19,7 @@ from unbag._utils.random_state import RandomState, may_draw
 from unbag.data.row_source import Rows, fill_missing, find_missing, gather_rows, row_shape, rows_on, transform_rows
 from unbag.learners.architectures import MLP, MakeModel, build, model_names
 from unbag.learners.architectures import Model as ModelChoice
-from unbag.learners.base import map_rows, register_model, split_rows
+from unbag.learners.base import Unprepared, map_rows, register_model, split_rows
 from unbag.learners.features import FillMissing
 from unbag.learners.problem import Problem
 from unbag.objectives.losses import Loss
@@ -102,7 +102,7 @@ class NetworkModel:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Unprepared):
     """A step of the path is an E-step on all rows and an M-step of some hundred minibatches.
 
     Its models are exponential moving averages of the weights.
@@ -119,10 +119,6 @@ class Network:
     overrelaxation: float = 1.0  # see :meth:`unbag.data.labels.Categorical.extrapolate`
     loss: Loss | None = None  # of the unbiased risk from logits; None is the cross entropy
     device: str = "cpu"
-
-    def prepare(self, problem: Problem, seed: int) -> Network:
-        """Return the learner as it is."""
-        return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[NetworkModel]:
         """Yield the averaged network after each M-step."""

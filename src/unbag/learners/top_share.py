@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from unbag.data.bags import select_top
-from unbag.learners.base import split_rows
+from unbag.learners.base import Unprepared, split_rows
 from unbag.learners.features import Columns
 from unbag.learners.linear import LinearModel
 from unbag.learners.problem import Problem
@@ -27,7 +27,7 @@ PRIOR_STD = 1.0
 
 
 @dataclass(frozen=True)
-class TopShare:
+class TopShare(Unprepared):
     """The logit of a bag is the mean of the largest logits of its instances.
 
     The likelihood of a bag depends on its most likely instance alone while the model is poor; a mean of several is less
@@ -49,10 +49,6 @@ class TopShare:
     def name(self) -> str:
         """Return the name under which results are reported."""
         return f"top-{self.share:g}"
-
-    def prepare(self, problem: Problem, seed: int) -> TopShare:
-        """Return the learner as it is."""
-        return self
 
     def path(self, problem: Problem, start: Tensor, seed: int) -> Iterator[LinearModel]:
         """Yield a model for each penalty."""
