@@ -1,35 +1,10 @@
 """Random numbers of a run beside those of the rest of the process."""
 
 import pytest
-import torch
 from torch import nn
 
-from unbag._utils.random_state import RandomState, first_seed, may_draw
+from unbag._utils.random_state import first_seed, may_draw
 from unbag.objectives import losses
-
-
-def drawn(seed, n):
-    return torch.rand(n, generator=torch.Generator().manual_seed(seed))
-
-
-def test_goes_on_where_it_was_and_leaves_the_global_numbers_alone():
-    torch.manual_seed(1)
-    numbers = RandomState(7)
-    found = []
-    for _ in range(3):
-        with numbers.in_place():
-            found.append(torch.rand(2))
-        torch.rand(1)
-    assert torch.equal(torch.cat(found), drawn(7, 6))
-    assert torch.equal(torch.rand(1), drawn(1, 4)[3:])
-
-
-def test_may_be_used_inside_another():
-    with RandomState(1).in_place():
-        first = torch.rand(1)
-        with RandomState(2).in_place():
-            assert torch.equal(torch.rand(2), drawn(2, 2))
-        assert torch.equal(torch.cat([first, torch.rand(1)]), drawn(1, 2))
 
 
 class Own(nn.Module):

@@ -8,7 +8,6 @@ import torch
 import unbag
 from unbag import Groups
 from unbag.aggregates.base import Aggregate
-from unbag.testing import check_aggregate
 
 
 class ByLikelihood(Aggregate):
@@ -52,18 +51,6 @@ def test_a_wrapper_says_what_it_wraps(inner, outer):
     assert logits.grad is not None
     once = torch.autograd.grad(inner.log_likelihood(logits, groups, z).sum(), logits)[0]
     torch.testing.assert_close(logits.grad, 2 * once)
-
-
-def test_a_wrapper_passes_the_checks():
-    check_aggregate(ByLikelihood(unbag.PairwiseSimilarity()), n_classes=3, sizes=(2,))
-
-
-def test_one_of_the_two_must_be_defined():
-    class Neither(ByLikelihood):
-        log_prob = Aggregate.log_prob
-
-    with pytest.raises(TypeError, match="Neither must define log_prob or infer"):
-        Neither(unbag.PairwiseSimilarity()).log_likelihood(torch.zeros(2, 2), Groups.from_sizes([2]), [1])
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "gce"])

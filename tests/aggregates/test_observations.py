@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from training_problems import bags, drawn, observe, table
+from training_problems import bags, table
 
 from unbag import Groups, LabelProportions, PairwiseSimilarity
 from unbag.training import Observations
@@ -56,14 +54,6 @@ def test_a_split_follows_from_its_random_numbers():
         assert side.groups.members.tolist() == sorted(side.groups.members.tolist())
 
 
-def test_a_split_keeps_all_else():
-    _, labels = table(30, 3)
-    seen = observe("PairwiseSimilarity", labels, drawn(30, 10, 2), 3, weight=0.3)
-    for side in seen.split(0.5, torch.Generator().manual_seed(0)):
-        assert side.aggregate is seen.aggregate
-        assert (side.weight, side.n_classes, side.groups.n_rows) == (0.3, 3, 30)
-
-
 @pytest.mark.parametrize("share", [0, 1, -0.2, 1.5, float("nan")])
 def test_impossible_shares_are_refused(share):
     with pytest.raises(ValueError, match=re.escape(f"share must be a number between 0 and 1, got {share}")):
@@ -96,19 +86,6 @@ def test_proportions_stay_proportions_of_their_groups():
     assert seen.take(torch.tensor([1])).checked.tolist() == [[1, 3]]
 
 
-def test_arrays_and_lists_are_taken():
-    for z in ([1, 0, 0], np.array([1, 0, 0]), torch.tensor([True, False, False])):
-        assert Observations(PairwiseSimilarity(), PAIRS, z, 2).checked.tolist() == [True, False, False]
-
-
-def test_moving_to_where_it_is_changes_nothing():
-    seen = Observations(PairwiseSimilarity(), PAIRS, [1, 0, 0], 2, weight=2.0)
-    moved = seen.to("cpu")
-    assert torch.equal(moved.checked, seen.checked)
-    assert torch.equal(moved.groups.members, seen.groups.members)
-    assert moved.weight == 2.0
-
-
 # --------------------------------------------------------------------------------------------------- mistakes
 
 
@@ -116,14 +93,3 @@ def test_moving_to_where_it_is_changes_nothing():
 def test_impossible_weights_are_refused(weight):
     with pytest.raises(ValueError, match=re.escape(f"weight must be a positive number, got {weight!r}")):
         Observations(PairwiseSimilarity(), PAIRS, [1, 0, 1], 2, weight)
-
-
-def test_what_the_aggregate_refuses_is_refused_at_once():
-    with pytest.raises(ValueError, match="n_classes must be a whole number of at least 2"):
-        Observations(PairwiseSimilarity(), PAIRS, [1, 0, 1], 1)
-    with pytest.raises(ValueError, match="PairwiseSimilarity needs groups of 2 members"):
-        Observations(PairwiseSimilarity(), Groups.from_sizes([3]), [1], 2)
-    with pytest.raises(ValueError, match=re.escape("z must have one entry per group, shape (3,)")):
-        Observations(PairwiseSimilarity(), PAIRS, [1, 0], 2)
-    with pytest.raises(ValueError, match="z must be 0 or 1"):
-        replace(Observations(PairwiseSimilarity(), PAIRS, [1, 0, 1], 2), z=torch.tensor([0, 1, 2]))

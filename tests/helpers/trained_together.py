@@ -1,14 +1,8 @@
-"""Training in several processes, forked from one that has imported everything; `test_processes.py` uses it.
-
-As a script, it prints how far each kind of observation ends from where one process does:
-
-    python tests/helpers/trained_together.py 2,3,5 200
-"""
+"""Training in several processes, forked from one that has imported everything; `test_processes.py` uses it."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -107,13 +101,3 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     """Return the largest difference of any weight."""
     pairs = zip(found["models"], expected["models"], strict=True)
     return max(float((one[name] - other[name]).abs().max()) for one, other in pairs for name in one)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    n_steps = int(sys.argv[2])
-    alone = {kind: train_kind(kind, None, n_steps) for kind in kinds()}
-    for n in map(int, sys.argv[1].split(",")):
-        together = in_processes(n, lambda processes: {kind: train_kind(kind, processes, n_steps) for kind in alone})
-        for kind, expected in alone.items():
-            print(n, kind, *(f"{difference(found[kind], expected):.1e}" for found in together), flush=True)

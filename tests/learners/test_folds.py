@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unbag import Groups, LabelProportions, PairwiseSimilarity
+from unbag import Groups, LabelProportions, PairwiseSimilarity, TripletComparison
 from unbag.aggregates.class_shares import ClassShares
 from unbag.data.labels import Categorical
 from unbag.learners import Problem
@@ -108,3 +108,19 @@ def test_unrolled_groups_are_those_with_all_their_memberships():
         problem.log_likelihood(outputs[None])[0, kept],
     )
     assert problem.unroll(torch.zeros_like(flags)) is None
+
+
+def test_rows_of_pairs_and_groups_of_triplets_are_held_out():
+    """Of triplets in eight folds, those with a held-out row would be a third."""
+    rng = np.random.default_rng(0)
+    for kind, size, low, high in ((PairwiseSimilarity(), 2, 0.2, 0.3), (TripletComparison(), 3, 0.1, 0.15)):
+        groups = Groups.from_tuples([rng.choice(60, size, replace=False) for _ in range(900)])
+        folds = make_problem((kind, groups)).assign_folds(8, 0)
+        shares = [float(flags[0].double().mean()) for flags in folds.groups]
+        assert low < min(shares) <= max(shares) < high
+
+
+def test_rows_that_most_groups_connect_are_no_fold():
+    chain = [[row, row + 1] for row in range(49)] + [[row, row + 1] for row in range(50, 60, 2)]
+    problem = make_problem((PairwiseSimilarity(), Groups.from_tuples(chain)))
+    assert torch.bincount(problem.assign_folds(4, 0).members).max() < 50

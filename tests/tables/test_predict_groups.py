@@ -110,13 +110,6 @@ def test_what_cannot_be_predicted_is_refused(folder, content, more, message):
     assert message in " ".join(result.stderr.split())
 
 
-def test_pairs_need_rows_with_different_ids(folder):
-    twice = write(folder / "twice.csv", PEOPLE.replace("p01", "p00"))
-    options = ("--groups", folder / "pairs.csv", "--aggregate", PAIR, "--out", folder / "no.csv")
-    result = refuse("predict", folder / "run", twice, *options)
-    assert "row 2, column id: the id 'p00' is that of an earlier row already" in result.stderr
-
-
 def test_options_of_groups_need_groups(folder):
     result = refuse("predict", folder / "run", folder / "people.csv", "--out", folder / "no.csv", "--group", "ward")
     assert "--group applies to groups; name their file with --groups" in result.stderr

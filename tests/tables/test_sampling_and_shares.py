@@ -90,11 +90,3 @@ def test_labelled_rows_and_known_shares_name_classes_and_tell_borders(files):
             assert clf.symmetry_ == "none"
             assert (clf.predict(pd.DataFrame(X, columns=clf.feature_names_in_)).astype(int) == y).mean() > 0.9
             assert "class_shares" in str(clf) if place else isinstance(clf.aggregate, list)
-
-
-def test_labels_that_are_no_classes_are_named_by_row(files):
-    folder, _, _ = files
-    path = folder / "rows.csv"
-    write(path, path.read_text().replace("\n10,", "\nten,").replace(",1\n", ",7\n"))
-    result = refuse("check", path, folder / "same.csv", "--n-classes", K, "--labelled", "known")
-    assert "the class '7' is none of '0', '1', '2'" in " ".join(result.output.split())
