@@ -10,7 +10,7 @@ import typer
 
 from unbag._utils.version import __version__
 from unbag.cli import commands as commands
-from unbag.cli.shared import app
+from unbag.cli.shared import app as app
 
 
 def _show_version(wanted: bool) -> None:

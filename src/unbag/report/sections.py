@@ -267,8 +267,12 @@ def _plot_confidence(confidence: dict[str, Any]) -> Plot:
 def _show_data(summary: dict[str, Any]) -> Section:
     """Describe rows, groups and where they come from."""
     about, shape = summary["data"], summary["data"]["input_shape"]
-    columns = ("observations: wording.title", "groups#", "rows#", "smallest group: sizes.min#")
-    columns += ("median size: sizes.median#", "largest group: sizes.max#")
+    sets = make_table(
+        "Sets of observations",
+        summary["sets"],
+        *("observations: wording.title", "groups#", "rows#", "smallest group: sizes.min#"),
+        *("median size: sizes.median#", "largest group: sizes.max#"),
+    )
     described = {
         "rows": number(about["rows"]),
         "rows in groups": number(about["rows_in_groups"]),
@@ -277,6 +281,4 @@ def _show_data(summary: dict[str, Any]) -> Section:
         "classes": list_some(about["classes"], MAX_LISTED, str),
     }
     facts = make_facts("Rows, features and classes", described | summary["inputs"])
-    return Section(
-        "data", "Training data", tables=[make_table("Sets of observations", summary["sets"], *columns), facts]
-    )
+    return Section("data", "Training data", tables=[sets, facts])
