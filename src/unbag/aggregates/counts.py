@@ -33,7 +33,8 @@ def check_counts(z: Any, groups: Groups, n_classes: int) -> Tensor:
         return f"group {groups.name(first)} has {int(groups.sizes[first])} members, and its row sums to {total:.6g}"
 
     raise_if_any(~z.isfinite().all(1), "counts and proportions must be finite", describe_row, groups.name)
-    raise_if_any((z < 0).any(1), "counts and proportions must not be negative", describe_row, groups.name)
+    rule = "counts without noise, which unbag.published.noisy states, must not be negative"
+    raise_if_any((z < 0).any(1), rule, describe_row, groups.name)
     if is_integral(z):
         rule = "counts must add up to the size of their group"
         raise_if_any(z.sum(1) != groups.sizes, rule, describe_sum, groups.name)
