@@ -160,7 +160,7 @@ def find_weighted_tilt(log_probs: Tensor, segments: Segments, log_weights: Tenso
 EvaluateCounts = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 """From tilts (groups, k) and temperatures (groups, 1) to the second term of F divided by the temperature (groups,), and
 the expectation and the variance of the counts (groups, k)."""
-Evaluate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+Evaluate = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """From the same to F, the size of its terms, differences of expected counts, and the second derivatives."""
 
 
@@ -212,7 +212,8 @@ def _minimise(evaluate: Evaluate, tilt: Tensor, scale: Tensor, allowed: Tensor, 
         change, rounding = new[0] - value, 1e-15 * size
         better = (change < -rounding) | ((change <= rounding) & (new[2].norm(dim=1) < missing.norm(dim=1)))
         damping = torch.where(better, damping / 10, damping * 10).clamp_(1e-10, 1e10)
-        tilt, *state = (_choose(better, *pair) for pair in zip((trial, *new), (tilt, *state), strict=True))
+        tilt = _choose(better, trial, tilt)
+        state = tuple(_choose(better, *pair) for pair in zip(new, state, strict=True))
     return tilt, state[2].abs().amax(1) <= allowed
 
 
