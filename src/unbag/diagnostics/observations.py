@@ -171,11 +171,12 @@ def _find_few_directions(counts: Tensor) -> Iterator[Finding]:
     """Yield in how many directions proportions vary; mixtures identify k classes if they vary in k - 1."""
     counts = counts[:, counts.any(0)]
     n_groups, k = counts.shape
-    # The canonical correlations between group and class, from 0 to 1, largest first, (k - 1,).
+    # The canonical correlations between group and class, from 0 to 1, largest first; the last one is 0.
     shares = counts.double() / counts.sum()
     by_chance = shares.sum(1, keepdim=True) * shares.sum(0)  # if all groups were mixed alike: (groups, classes)
     excess = (shares - by_chance) / by_chance.sqrt()
-    correlations = torch.linalg.eigvalsh(excess.mT @ excess).clamp(0, 1).sqrt().flip(0)[:-1]
+    squares = excess.mT @ excess if k < n_groups else excess @ excess.mT  # the smaller one has the same eigenvalues
+    correlations = torch.linalg.eigvalsh(squares).clamp(0, 1).sqrt().flip(0)
     directions = int((correlations >= MIN_CORRELATION).sum())
     if directions == 0:
         yield Finding(
