@@ -82,10 +82,9 @@ class AggregateClassifier(Predictor):
     ----------
     classes_ : ndarray
         Class names, in the order of the columns of probabilities.
-    n_features_in_, feature_names_in_
-        Number of features, and their names if all are strings.
-    preparation_, scaling_
-        Encoding of a table of pandas, polars or Arrow as numbers, and the scaling of the rows that models receive.
+    n_features_in_, feature_names_in_, preparation_, scaling_
+        Number of features, their names if all are strings, the encoding of a table of pandas, polars or Arrow as
+        numbers, and the scaling of the rows that models receive.
     mixture_ : Mixture
         The fitted candidates, their weights and temperatures.
     candidates_ : list of dict
