@@ -350,8 +350,8 @@ def _finite(trial: Trial) -> None:
         for dtype in (torch.float32, torch.bfloat16):
             evidence, slope = trial.evidence_and_slope(batch, dtype)
             for what, value in (("log-likelihood", evidence[0]), ("posterior", evidence[1]), ("gradient", slope)):
-                what = f"{what} of extreme {dtype} logits"
-                _require(what, value, value.isfinite(), "finite", (batch.groups, batch.z))
+                name = f"{what} of extreme {dtype} logits"
+                _require(name, value, value.isfinite(), "finite", (batch.groups, batch.z))
 
 
 def _extremes(trial: Trial) -> None:

@@ -206,22 +206,6 @@ def test_missing_members_are_members_with_the_shares_as_probabilities(k: int, m:
     close(found.posterior, torch.cat([expected.posterior[:m], expected.posterior[m + 2 :]]))
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0, 10.0])
-@pytest.mark.parametrize("what", ["laplace:5", "gaussian:2", "rounded"])
-def test_the_normal_approximation_has_the_stated_error(what: str, scale: float) -> None:
-    logits, groups, counts = problem(8, 40, 3, scale)
-    if what == "rounded":
-        z = published.rounded((counts / 5).round() * 5, 5)
-    else:
-        made = noise.read_noise(what)
-        z = published.noisy(counts + made.sample((8, 3), torch.Generator().manual_seed(0)), made)
-    exact, found = (PublishedCounts(method).evidence(logits, groups, z) for method in ("exact", "normal"))
-    error = (found.posterior - exact.posterior).abs()
-    assert 1e-12 < error.mean() < 2e-3
-    assert error.max() < 0.1
-    assert (found.log_likelihood - exact.log_likelihood).abs().mean() < 0.05
-
-
 def test_the_normal_approximation_takes_any_sizes() -> None:
     sizes = [30, 50, 12]
     logits = torch.randn(sum(sizes), 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -435,7 +419,7 @@ def test_sum_over_a_sample_of_counts_has_no_bias(k: int) -> None:
     assert sum_paths(logits.log_softmax(1), weights[0], tilt[0], 40, sampled.sampled / 2) is None
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10**6))
 def test_posteriors_of_random_groups_are_near_the_reference(seed: int) -> None:
     result = compare(seed)

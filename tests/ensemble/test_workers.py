@@ -60,7 +60,9 @@ def test_a_job_whose_process_is_killed_twice_is_an_error():
 
 
 def test_a_job_that_needs_too_much_memory_is_an_error_that_says_what_to_do():
-    with pytest.raises(MemoryError, match="there was too little memory to fit 'large'; choose a smaller n_jobs, which is 2"):
+    with pytest.raises(
+        MemoryError, match="there was too little memory to fit 'large'; choose a smaller n_jobs, which is 2"
+    ):
         fit_candidates(make_problem()[0], Schedule(((Acting("large", action=raise_memory_error),),), n_jobs=2))
 
 

@@ -23,11 +23,6 @@ def boxes(z: Tensor, size: int) -> list[Box]:
     """Combine groups of similar counts into boxes that contain the counts of all, where that lowers the cost.
 
     Each row of the counts, (groups, classes), is in ascending order; ``size`` is that of the largest group.
-
-    Examples
-    --------
-    >>> boxes(torch.tensor([[1, 3, 4], [0, 2, 6], [2, 2, 4]]), 8)
-    [Box(which=tensor([0, 1, 2]), largest=(2, 3, 6), by_transform=True)]
     """
     distinct, inverse, n_groups = (
         table.cpu().numpy() for table in z.long().unique(dim=0, return_inverse=True, return_counts=True)

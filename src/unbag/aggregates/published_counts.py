@@ -173,21 +173,16 @@ class PublishedCounts(Aggregate):
         return normal_log_likelihood(logits, segments, counts, variance.to(logits), ~vacuous)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
-        missing = n_missing(z)
-        if bool((missing == 0).all()):
-            return self._infer_whole(log_probs, segments, z)
-        whole = Segments.from_sizes(segments.sizes + missing)
-        # Members without a row follow those with a row; the shares of classes are their probabilities.
-        shares = (z[..., MISSING] / z[..., MISSING].sum(1, keepdim=True)).log().to(log_probs.dtype)
-        rows = torch.arange(len(log_probs), device=z.device) + segments.expand(missing.cumsum(0) - missing)
-        members = whole.expand(shares)
-        members[rows] = log_probs
-        log_likelihood, posterior = self._infer_whole(members, whole, z)
-        return log_likelihood, posterior[rows]
-
-    def _infer_whole(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
+        missing, rows = n_missing(z), torch.arange(len(log_probs), device=z.device)
+        if bool((missing > 0).any()):
+            # Members without a row follow those with a row; the shares of classes are their probabilities.
+            shares = (z[..., MISSING] / z[..., MISSING].sum(1, keepdim=True)).log().to(log_probs.dtype)
+            rows += segments.expand(missing.cumsum(0) - missing)
+            segments = Segments.from_sizes(segments.sizes + missing)
+            log_probs = segments.expand(shares).index_copy(0, rows, log_probs)
         log_likelihood, posterior = infer_parts(self._parts(segments, z), self._infer_part, log_probs, segments, z)
-        return log_likelihood, posterior.to(log_probs.dtype)
+        posterior = posterior.to(log_probs.dtype)
+        return log_likelihood, posterior if len(posterior) == len(rows) else posterior[rows]
 
     def _infer_part(self, part: Part, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         if part.method == "counts":

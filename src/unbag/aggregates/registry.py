@@ -98,13 +98,7 @@ def find_aggregate(aggregate: Any) -> Aggregate:
 
 
 def is_built_in(text: str) -> bool:
-    """Return whether a text is an aggregate of this package, instead of code of the caller or nothing.
-
-    Examples
-    --------
-    >>> is_built_in("at_least(2)"), is_built_in("my_module:MyKind"), is_built_in("median")
-    (True, False, False)
-    """
+    """Return whether a text is an aggregate of this package, instead of code of the caller or nothing."""
     match = _PATTERN.fullmatch(text)
     return match is not None and match["module"] is None and match["name"] in AGGREGATES
 

@@ -71,14 +71,7 @@ def find_symmetry(observations: Sequence[Observations]) -> Symmetry:
 
 
 def symmetry_of(aggregate: Aggregate, n_classes: int) -> Symmetry:
-    """Return the symmetry of a kind of observation, from its observations of random labels.
-
-    Examples
-    --------
-    >>> from unbag import FromFunction
-    >>> symmetry_of(FromFunction(lambda labels: len(set(labels))), 3)
-    'any'
-    """
+    """Return the symmetry of a kind of observation, from its observations of random labels."""
     size = aggregate.size or 3
     labels = torch.randint(n_classes, (GROUPS_TO_TRY * size,), generator=torch.Generator().manual_seed(0))
     groups = Groups.from_sizes([size] * GROUPS_TO_TRY)
