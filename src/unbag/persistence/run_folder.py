@@ -139,7 +139,7 @@ class Run:
             content = parse_object(read_regular(self.head, MAX_JSON_BYTES))
             if content["format"] != FORMAT:
                 reason = "the run was saved by another version of unbag, such as 0.2.0"
-            if content.pop("sha256") == compute_digest(content):
+            elif content.pop("sha256") == compute_digest(content):
                 Record.model_validate(content)
                 return content
         except (KeyError, ValueError) as error:
