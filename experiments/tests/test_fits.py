@@ -338,8 +338,8 @@ EXPECTED = """
 -24.0 points (wine, groups of 16, column).
 4. One core, in 2 of 83 cells: median 2 seconds, 90 % of cells at most 2, at most 2.
 | all | 2 | 50.0 (0.0 to 100.0) | -24.0 | -12.2 (-24.0 to -0.5) | -5.0 (-15.0 to 5.0) | -8.0 (-18.0 to 2.0) | 16.3 | 4.0 | 33 |
-| vehicle       |    64 | two columns |    80.5 |  75.5 |  60.5 |   70.5 |   70.5 |    79.5 |  81.0 |  78.5 |        -0.5 |
-| wine          |    16 |      column |    60.0 |  75.0 |  60.0 |   84.0 |   70.0 |    79.0 |  80.5 |  78.0 |       -24.0 |
+| vehicle       |    64 | two columns | 2 |    80.5 |  75.5 |  60.5 |   70.5 |   70.5 |    79.5 |  81.0 |  78.5 |        -0.5 |
+| wine          |    16 |      column | 1 |    60.0 |  75.0 |  60.0 |   84.0 |   70.0 |    79.0 |  80.5 |  78.0 |       -24.0 |
 """  # noqa: E501 (lines of a page)
 
 
