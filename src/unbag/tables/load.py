@@ -21,7 +21,7 @@ from unbag._utils.problems import Problem, TableError, fail, failing, in_rows, l
 from unbag.aggregates import Aggregate, Noisy, PublishedCounts
 from unbag.aggregates.class_shares import ClassShares, read_class_shares
 from unbag.aggregates.registry import make_aggregate, parameters
-from unbag.aggregates.symmetry import Symmetry, find_symmetry, symmetry_of
+from unbag.aggregates.symmetry import find_symmetry, symmetry_of
 from unbag.data.columns import Table, as_categories, is_missing
 from unbag.data.groups import Groups
 from unbag.data.weights import weights_by_answer
@@ -92,26 +92,22 @@ class LoadedTables:
     @cached_property
     def findings(self) -> list[list[Finding]]:
         """What the observations of each file do not identify; empty for observations with errors."""
-        return [[] if table.checked is None else self._diagnose(table) for table in self.observed]
-
-    def _diagnose(self, table: ObservationTable) -> list[Finding]:
-        assert table.checked is not None
-        # If the answer has determined the order, frequencies of answers have no meaning.
-        rates = table.source.rates if table.turned is None else {0: 1, 1: 1}
-        shares, symmetry, known = self.shares, self._symmetry, self.learned_labels is not None
+        shares, known = self.shares, self.learned_labels is not None
+        sets = [table.checked.counting() for table in self.observed if table.checked is not None]
+        symmetry = find_symmetry(sets) if sets else "none"
         named = shares is not None and shares.identify_classes(symmetry, len(self.instances))
-        context = Context(
-            [table.checked.counting()],
-            self.classes,
-            sampling=[rates],
-            classes_named=known or named or symmetry == "none",
-            borders_known=known or shares is not None or any(other.columns.classes for other in self.observed),
-        )
-        return run_checks("observations", context)
-
-    @cached_property
-    def _symmetry(self) -> Symmetry:
-        return find_symmetry([table.checked.counting() for table in self.observed if table.checked is not None])
+        borders = known or shares is not None or any(table.columns.classes for table in self.observed)
+        found = []
+        for table in self.observed:
+            # If the answer has determined the order, frequencies of answers have no meaning.
+            rates = table.source.rates if table.turned is None else {0: 1, 1: 1}
+            checked = [] if table.checked is None else [table.checked.counting()]
+            named_classes = known or named or symmetry == "none"
+            context = Context(
+                checked, self.classes, sampling=[rates], classes_named=named_classes, borders_known=borders
+            )
+            found.append(list(run_checks("observations", context)) if checked else [])
+        return found
 
     @property
     def shares(self) -> ClassShares | None:
