@@ -83,14 +83,15 @@ class FromFold(Aggregate):
         z = read_per_group(z, groups)
         if len(z.shape) == 0 or len(z) != len(groups):
             raise ValueError(f"z must have one entry per group, {len(groups)} in all; got shape {tuple(z.shape)}")
+        possible = {size: self._possible_values(size, n_classes) for size in groups.sizes.unique().tolist()}
         numbers = []
         for group, (value, size) in enumerate(zip(z.tolist(), groups.sizes.tolist(), strict=True)):
-            values = self._possible_values(size, n_classes)
-            numbers.append(self._numbers.get(_as_key(value), -1))
-            if _as_key(value) not in values:
+            values = possible[size]
+            numbers.append(values.get(_as_key(value), -1))
+            if numbers[-1] < 0:
                 raise ValueError(
                     f"z[{group}] is {value}, which is not possible for group {groups.name(group)} of size {size}; "
-                    f"possible are {_shorten(values)}"
+                    f"possible are {_shorten([*values])}"
                 )
         return torch.tensor(numbers, device=groups.device)
 
@@ -136,10 +137,10 @@ class FromFold(Aggregate):
                 reachable.outcomes[size] = torch.tensor(numbers)
             return reachable.outcomes[size]
 
-    def _possible_values(self, size: int, n_classes: int) -> list[Any]:
-        """Return the possible observations of groups of a size."""
+    def _possible_values(self, size: int, n_classes: int) -> dict[Any, int]:
+        """Return the possible observations of groups of a size, with their numbers."""
         possible = {*self._outcomes_after(size, n_classes).tolist()}
-        return [value for value, number in list(self._numbers.items()) if number in possible]
+        return {value: number for value, number in list(self._numbers.items()) if number in possible}
 
 
 @dataclass(eq=False)
