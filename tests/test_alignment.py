@@ -1,7 +1,5 @@
 """Observations are matched to groups by id, wherever they are handed in; what does not match is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import polars as pl

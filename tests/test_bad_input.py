@@ -1,7 +1,5 @@
 """Bad input is refused before any work, with a message that says which group or row, what came and what to do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

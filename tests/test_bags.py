@@ -1,7 +1,5 @@
 """Bags as lists of arrays, ids in place of groups, labels as words, and scores of bags."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Columns of tables are matched to the names of the classes, or refused; those of arrays are read by position."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Known shares of the classes join a fit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command line as a whole, and the commands that other packages add."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """``unbag report`` and ``unbag demo``."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

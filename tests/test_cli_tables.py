@@ -1,7 +1,5 @@
 """The commands on tables, from two files to predictions."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

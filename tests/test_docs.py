@@ -1,7 +1,5 @@
 """The code of the documentation runs, its links and commands exist."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import datetime
 import warnings
 from concurrent.futures import ThreadPoolExecutor

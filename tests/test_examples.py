@@ -1,7 +1,5 @@
 """The examples run and reach their accuracy."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

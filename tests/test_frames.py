@@ -1,7 +1,5 @@
 """Tables of pandas, polars and Arrow as they are: the preparation of the command line, in the estimator."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A fit is resumed from its own checkpoint, and from no other, also where settings are functions."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training by Algorithm 1 with fixed seeds gives the numbers of golden.json, which is older than the code."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -1,7 +1,5 @@
 """Groups: every way to make them, every way back, and what each refuses."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loading folders that somebody has altered who knows of the checksums: refused in one sentence, at no cost."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

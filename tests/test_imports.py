@@ -3,8 +3,6 @@
 In processes of their own, because other tests have imported everything already; few, because each takes seconds.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs that are killed for real, by SIGKILL, during writes and at random moments, end as if they had not been."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

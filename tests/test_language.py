@@ -1,7 +1,5 @@
 """Public text is plain technical English: pages, help, docstrings and messages avoid a list of phrases."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

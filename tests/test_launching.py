@@ -1,7 +1,5 @@
 """Processes are started and watched: the error of one is reported, and a killed one ends the others."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

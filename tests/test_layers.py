@@ -1,7 +1,5 @@
 """Packages are layers: each imports only from itself and from those below it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Noise and statements of published counts: densities, samples, what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

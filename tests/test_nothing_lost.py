@@ -1,7 +1,5 @@
 """What is the user's stays: no command writes over what it reads, and no run removes what it has not written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

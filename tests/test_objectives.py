@@ -1,7 +1,5 @@
 """What a step minimises, against the public losses and automatic differentiation."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """One model of options: the command line, files of settings and the estimator agree with it."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

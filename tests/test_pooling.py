@@ -1,7 +1,5 @@
 """Bags as a whole: pooled columns, and a model of them beside what members tell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Saved classifiers: what comes back, what is refused, and that a folder always holds the earlier or the new one."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import json

@@ -1,7 +1,5 @@
 """Every aggregate of ours passes the public checks, and every check notices an aggregate that is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

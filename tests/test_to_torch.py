@@ -1,7 +1,5 @@
 """A fitted classifier as one module of torch: it predicts the same, and can be exported and moved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

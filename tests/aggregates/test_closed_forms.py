@@ -1,7 +1,5 @@
 """The five aggregates with closed forms against plain enumeration, and where enumeration does not reach."""
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack
 from typing import Any

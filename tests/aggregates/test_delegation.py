@@ -1,7 +1,5 @@
 """An aggregate that asks another one: both see one row per membership, whatever rows the caller has."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Aggregates made of a fold or a function, against enumeration and at their limits."""
 
-from __future__ import annotations
-
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor

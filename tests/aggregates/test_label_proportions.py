@@ -1,7 +1,5 @@
 """Counts per class: every method against enumeration where that reaches, and against each other beyond."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

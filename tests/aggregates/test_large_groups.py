@@ -1,7 +1,5 @@
 """Many members, inferred piece by piece: the same as at once, with tables of a bounded size."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

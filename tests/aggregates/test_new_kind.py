@@ -1,7 +1,5 @@
 """A new kind of observation, learner or noise is one file: all that the package does with kinds it does with these."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

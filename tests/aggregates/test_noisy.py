@@ -1,7 +1,5 @@
 """Wrong answers of yes and no: against enumeration, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

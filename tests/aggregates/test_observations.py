@@ -1,7 +1,5 @@
 """Sets of observations: what they refuse, and how they are split."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

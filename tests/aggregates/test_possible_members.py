@@ -1,7 +1,5 @@
 """Rows that may be members of a group: against enumeration of who was counted, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Published counts: every method against enumeration where that reaches, and against each other beyond."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs, mixtures and the estimate of accuracy, with learners whose paths are known."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

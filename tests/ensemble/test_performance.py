@@ -1,7 +1,5 @@
 """Estimates by class against plain sums, against labels, and their intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Jobs in processes, jobs of processes that end, and the order of jobs with many workers."""
 
-from __future__ import annotations
-
 import os
 import time
 from functools import partial

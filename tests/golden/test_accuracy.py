@@ -4,8 +4,6 @@
 third of that time.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 

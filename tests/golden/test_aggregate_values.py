@@ -3,8 +3,6 @@
 The file is written by ``PYTHONPATH=src:tests/helpers python tests/golden/test_aggregate_values.py``.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ are, and tables of protected counts. Not compared: texts for people, and values 
 accuracy may be ten points lower. ``PYTHONPATH=src:tests/helpers python tests/golden/test_commands.py`` writes the file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

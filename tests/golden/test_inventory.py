@@ -6,8 +6,6 @@ under "Removed", "Changed" or "Deprecated" of a version after 0.2.0, with all wo
 The file is written by ``PYTHONPATH=src:tests/helpers python tests/golden/test_inventory.py``.
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import hashlib

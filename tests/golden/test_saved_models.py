@@ -4,8 +4,6 @@ They are in tests/data/saved, written by ``PYTHONPATH=src:tests/helpers python t
 a version of unbag is released, later versions must not write its files again, but load them or name it in an error.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

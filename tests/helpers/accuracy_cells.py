@@ -4,8 +4,6 @@ Record the accuracy of the installed version: ``python tests/helpers/accuracy_ce
 the entry of ``tests/golden/accuracy.json`` that is written.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Algorithm 1 of the paper a second time: one model, one group after the other, nothing clever."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

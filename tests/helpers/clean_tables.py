@@ -3,8 +3,6 @@
 ``python tests/helpers/clean_tables.py --tables 1500 --jobs 16`` counts the false alarms.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from typing import NamedTuple

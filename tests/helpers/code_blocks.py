@@ -3,8 +3,6 @@
 ``python tests/helpers/code_blocks.py docs/*.md docs/*/*.md README.md`` writes what blocks print now into the pages.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -16,8 +16,6 @@ probable
     the code that is tested.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

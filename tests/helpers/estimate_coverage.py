@@ -5,8 +5,6 @@ appends a line for each to a file; seeds that the file has are left out. ``--sum
 ``--page docs/trust.md`` puts them into the page. Seeds below 1000 were used to develop the estimate.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """Findings of checks, by their kind."""
 
-from __future__ import annotations
-
 import warnings
 
 from unbag import Finding, LabelProportions, diagnose

@@ -1,7 +1,5 @@
 """Recorded results as JSON that can be read and compared line by line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

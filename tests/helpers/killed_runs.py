@@ -4,8 +4,6 @@ A process imports everything once and forks a child for every attempt, which kil
 after a number of calls of functions. Then the run is resumed to its end, and compared with one that was never killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Learners whose paths are known, and a small problem for them; processes import them from here."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

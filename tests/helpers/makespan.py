@@ -6,8 +6,6 @@
 and compares their results.
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import math

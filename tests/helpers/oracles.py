@@ -1,7 +1,5 @@
 """What the observations mean, and their evidence by plain enumeration: loops, float64, nothing of unbag."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Hashable, Sequence

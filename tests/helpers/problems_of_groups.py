@@ -1,7 +1,5 @@
 """Small problems that the tests of the estimator share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

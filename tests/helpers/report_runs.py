@@ -1,7 +1,5 @@
 """Small fitted classifiers of every kind, and their summaries, that the tests of the report share."""
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 from typing import Any

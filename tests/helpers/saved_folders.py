@@ -1,7 +1,5 @@
 """Folders of saved classifiers, altered by somebody who knows of the checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

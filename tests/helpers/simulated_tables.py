@@ -4,8 +4,6 @@
 fit a model and print processor seconds, memory and the AUC on new rows and bags.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -1,7 +1,5 @@
 """Small files of instances and observations, whole ones to be broken by tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Training in several processes, forked from one that has imported everything; `test_processes.py` uses it."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

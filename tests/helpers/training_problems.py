@@ -1,7 +1,5 @@
 """Small problems that the tests of the loop share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

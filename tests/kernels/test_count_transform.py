@@ -1,7 +1,5 @@
 """Exact counts of larger groups: the transform against the lattice of count states, and the boxes it runs in."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

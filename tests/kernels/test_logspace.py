@@ -1,7 +1,5 @@
 """Sums of what is left beside a class keep their digits in single precision."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The saddle point at any logits: it adds up to the counts, knows what is possible, and says how far it is off."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Networks by Algorithm 1: the learner trains as the loop does, in one process or several, and is resumed."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import partial

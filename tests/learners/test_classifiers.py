@@ -1,7 +1,5 @@
 """Classifiers of scikit-learn by expectation-maximisation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The null model, against closed forms and a plain search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

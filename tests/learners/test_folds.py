@@ -1,7 +1,5 @@
 """Folds: which groups are held out together, and which fold predicts each membership."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Learners: each path ends in a good model, also with missing values, and its models can be restored."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sparse rows: the same numbers as of a dense table, through fits, predictions, saved models and the command line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

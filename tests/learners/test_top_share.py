@@ -1,7 +1,5 @@
 """Bags in which few instances are positive: their ranking, the probabilities of instances, and what is selected."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Permutation importance against a plain loop."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Kinds, noise, learners and checks of other packages are in the report without code there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The page: complete, harmless, accessible, and the same every time."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The summary, against plain recomputations from public methods of the classifier."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

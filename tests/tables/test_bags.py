@@ -1,7 +1,5 @@
 """Folders of bags: files of every kind, a table with their labels, and what does not fit."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from unittest.mock import patch

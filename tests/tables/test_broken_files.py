@@ -1,7 +1,5 @@
 """Broken pairs of files: each gets its sentence and exit code 2, and nothing is written."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

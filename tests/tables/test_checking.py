@@ -1,7 +1,5 @@
 """What is suspicious about tables that can be read."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from table_files import PAIRS, PEOPLE, RANKS, WARDS, write

@@ -1,7 +1,5 @@
 """Prediction on a cluster of two workers on this machine; set UNBAG_RAY=1 to run it, which takes half a minute."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Tables that stay on disk: the same run as from memory, prepared once; each thing that goes wrong has a sentence."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import namedtuple

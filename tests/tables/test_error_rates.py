@@ -1,7 +1,5 @@
 """Rates of wrong answers on the command line: known, in a column, and fitted."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

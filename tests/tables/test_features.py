@@ -1,7 +1,5 @@
 """Columns to numbers, against a plain encoding row by row."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re

@@ -1,7 +1,5 @@
 """Ids of two files."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Columns that tell the answer, the row or the group are refused unless they are named; their clean twins are not."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

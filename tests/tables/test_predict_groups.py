@@ -1,7 +1,5 @@
 """Predictions of new groups by the command line, against the estimator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Protecting counts: noise of OpenDP, rounding, suppression, and the way back through check and fit."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

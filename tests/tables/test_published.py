@@ -1,7 +1,5 @@
 """Counts as they are published: how each way of writing them is read, and what is said of it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files to tables."""
 
-from __future__ import annotations
-
 import gzip
 
 import pyarrow as pa

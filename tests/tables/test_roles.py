@@ -1,7 +1,5 @@
 """Which column is what."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Rates of sampling, known shares and labelled rows on the command line."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

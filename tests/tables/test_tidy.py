@@ -1,7 +1,5 @@
 """Files in the style of statistical offices, hospitals and surveys, and the tables that a person would read."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches: every group once an epoch, each membership with its own row, its own memory and its own observation."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

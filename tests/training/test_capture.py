@@ -1,7 +1,5 @@
 """Captured steps, with a recorder that repeats a step as a graph would."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Checkpoints: a run that is interrupted anywhere, or killed, ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Optimiser, schedule, stopping rule, views and sources of rows of the caller's own."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A checkpoint recognises its run by values, content of arrays, and names of functions."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

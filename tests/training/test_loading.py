@@ -1,7 +1,5 @@
 """Groups as batches of a DataLoader: each once an epoch, whole, and in an order that can be drawn again."""
 
-from __future__ import annotations
-
 from itertools import chain, pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loop against Algorithm 1 written plainly; its memory, its history, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor

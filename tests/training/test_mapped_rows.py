@@ -1,7 +1,5 @@
 """Rows in memory-mapped files: read as they are, refused when they change, visited by blocks, learned from."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

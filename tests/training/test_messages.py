@@ -1,7 +1,5 @@
 """Plain values and tensors are written in a format that cannot run code."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

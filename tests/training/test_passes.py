@@ -1,7 +1,5 @@
 """Steps of many rows, run part by part: the same as at once, with few rows at a time."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

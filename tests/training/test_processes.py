@@ -1,7 +1,5 @@
 """Several processes end where one does, whatever the sizes and numbers of groups of each, and if one is killed."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

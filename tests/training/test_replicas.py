@@ -1,7 +1,5 @@
 """Replicas: each comes out as if it were alone, whatever runs beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Selection: the best epoch by held-out likelihood, by labels, or by any score; patience."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

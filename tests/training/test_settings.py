@@ -1,7 +1,5 @@
 """Settings: which phase an epoch is in, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

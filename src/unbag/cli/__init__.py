@@ -1,7 +1,5 @@
 """The command line: ``unbag --help``."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 from typing import Annotated

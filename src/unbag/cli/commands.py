@@ -1,7 +1,5 @@
 """The commands, in the order of their use. Modules that are slow to import wait until a command needs them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The demonstration: digits learned from groups of six images, of which only the count of each digit is known."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the commands print."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Shared by all commands: registration, options, errors in one sentence, and checks that results can be written."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

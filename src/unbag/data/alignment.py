@@ -6,8 +6,6 @@ value and in any order; unknown names are errors. Values are compared as in Pyth
 numbers, have no names and are in order.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Bags: lists of arrays as rows and groups, and summaries of the rows of each bag."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

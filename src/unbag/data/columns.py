@@ -1,7 +1,5 @@
 """Arrow tables with columns of a few basic types."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Encoding of the columns of a table as a matrix of numbers, fitted to training rows and saved with the model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Short summaries of many numbers, in the types of JSON."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

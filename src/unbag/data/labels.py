@@ -4,8 +4,6 @@ Everything that depends on the form of a label goes through this class: what a m
 minimises, how predictions are mixed and calibrated.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Scaling of features, fitted to training rows and stored with the model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args

@@ -6,8 +6,6 @@ by rows has left incomplete. Splitters that keep groups whole, such as ``GroupKF
 inside ``cross_validate`` receives them by ``params={"groups": ids}``.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -5,8 +5,6 @@ term where there is one term per row, as in the unbiased risk. A likelihood has 
 must then have equal weights, which are the weight of the group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from math import isfinite
 from numbers import Real

@@ -1,7 +1,5 @@
 """Order of jobs: which are ready, which learners are worth further folds, and when all end."""
 
-from __future__ import annotations
-
 import math
 import signal
 import threading

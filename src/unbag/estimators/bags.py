@@ -1,7 +1,5 @@
 """Labels of bags from pooled scores and columns, beside what the instances of a bag imply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

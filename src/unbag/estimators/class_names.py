@@ -1,7 +1,5 @@
 """Names of classes: from arguments and observations, as numbers, and by a few labels where classes have none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The single place where "auto" values are resolved and thresholds are defined."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

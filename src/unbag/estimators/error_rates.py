@@ -1,7 +1,5 @@
 """Rates of wrong observations, estimated from held-out predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Scores of bags for scikit-learn; public as ``unbag.metrics``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sklearn.metrics import roc_auc_score

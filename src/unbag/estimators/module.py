@@ -1,7 +1,5 @@
 """A fitted classifier as one module of torch."""
 
-from __future__ import annotations
-
 import math
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """Predictions of a fitted classifier: for new rows, for rows in observed groups, and for groups."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """Settings of :class:`unbag.AggregateClassifier` that are rarely needed, in two groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Networks by Algorithm 1 of the paper: each step of the training loop visits a batch of groups."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Networks from rows to logits, by name or supplied by the caller; public as ``unbag.models``."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Classifiers of scikit-learn by expectation-maximisation: fitted to every class of a row, by its posterior."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

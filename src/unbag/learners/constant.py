@@ -1,7 +1,5 @@
 """The null model, which predicts the same for every row: where learners start, and what a model must beat."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Assign groups and rows to folds, such that as little as possible is learned from rows that are held out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

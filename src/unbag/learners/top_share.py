@@ -1,7 +1,5 @@
 """Linear models of bags in which a share of the instances of a positive bag is positive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

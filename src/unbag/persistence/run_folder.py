@@ -1,7 +1,5 @@
 """The folder of a run of ``unbag fit``: its files, a record of them with their digests, and a lock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

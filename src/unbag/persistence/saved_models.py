@@ -3,8 +3,6 @@
 No part of a saved classifier is code. Each kind of model knows its own state.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

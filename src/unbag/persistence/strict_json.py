@@ -1,7 +1,5 @@
 """JSON of any origin: parsed only where that takes little memory, and a digest of what it contains."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

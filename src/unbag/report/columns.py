@@ -1,7 +1,5 @@
 """Importance of columns: permutation on held-out groups."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Elements of a report as data: sections, plots and tables, and numbers as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Metrics of observed groups, scored by models that did not see their rows, and of labels that the fit did not use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial

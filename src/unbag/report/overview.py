@@ -1,7 +1,5 @@
 """The top of a report, in plain words, for readers who read no further, and all its limitations and warnings."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any, NamedTuple
 

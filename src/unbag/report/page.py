@@ -1,7 +1,5 @@
 """One HTML page of a summary, which needs no other file: the same bytes for the same numbers."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence

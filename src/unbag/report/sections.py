@@ -1,7 +1,5 @@
 """The sections of a report, as data from a summary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

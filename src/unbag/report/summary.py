@@ -1,7 +1,5 @@
 """Summary of a fitted classifier: everything a report shows, in values that JSON has."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

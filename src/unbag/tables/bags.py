@@ -1,7 +1,5 @@
 """Bags in a folder: a file of rows for each bag, and a table with their labels."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Parse cells: numbers as people write them, bounds such as ``<5``, unknown counts, what surrounds numbers, answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

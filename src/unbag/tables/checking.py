@@ -1,7 +1,5 @@
 """Check the files before training: how they are understood, their problems, and columns that leak the label."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Ray repeats a task whose worker ends. All machines must see the files under the same paths.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

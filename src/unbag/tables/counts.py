@@ -1,7 +1,5 @@
 """Counts per class of each group, exact or as published: decimal marks, units, rounding, bounds, blanks and noise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf

@@ -1,7 +1,5 @@
 """Parse dates as people write them, in the order of day, month and year that fits a whole column."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

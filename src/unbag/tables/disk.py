@@ -6,8 +6,6 @@ their places, in as many passes over the input as the file has parts of half the
 features, and by the names, sizes, times of change and columns of the files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import mmap

@@ -1,7 +1,5 @@
 """Fit a classifier to the files of a plan, and keep it with its summary in a run folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

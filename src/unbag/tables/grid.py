@@ -1,7 +1,5 @@
 """Read a file as rows of text cells: delimited text in several encodings, and sheets of spreadsheets."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

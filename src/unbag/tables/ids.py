@@ -1,7 +1,5 @@
 """Ids that two files share: one type on both sides, the row of each id, and ids without a partner."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Find the table in a file as people export it, without titles, totals, footnotes and other lines around it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

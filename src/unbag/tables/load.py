@@ -1,7 +1,5 @@
 """Read the files of a plan and match them: rows, observations, classes, and everything that does not fit."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence

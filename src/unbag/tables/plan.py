@@ -1,7 +1,5 @@
 """The plan of a run, from the options of the command line and of a TOML file."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path

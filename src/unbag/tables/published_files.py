@@ -5,8 +5,6 @@ for tables with this digest: a table that was replaced or edited is never read b
 in the same folder, and links to a table with a statement, are read by it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

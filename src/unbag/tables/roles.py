@@ -1,7 +1,5 @@
 """Roles of columns, found by their names, and the meaning of 1 in a column of answers."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Sequence
 from contextlib import suppress

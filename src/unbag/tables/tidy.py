@@ -3,8 +3,6 @@
 Every repair is recorded as a note. Nothing is repaired unless ``--tidy`` is given.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection
