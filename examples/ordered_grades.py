@@ -31,7 +31,7 @@ def report(name: str, clf: unbag.AggregateClassifier) -> None:
 settings = {"n_classes": 4, "class_shares": [0.25] * 4, "validation": unbag.CrossFitting(2), "random_state": 0}
 
 # Which of two is better: the order of the classes is part of the observation, so grades have names.
-pairs = unbag.Groups.from_tuples(rng.choice(train, (2000, 2)))
+pairs = unbag.Groups.from_tuples(rng.choice(train, (3000, 2)))
 better = unbag.OrdinalRank().observe(y, pairs, n_classes=4)
 print(f"{len(pairs)} pairs; the second is better in {better.sum()}")
 by_rank = unbag.AggregateClassifier("ordinal_rank", "linear", **settings)

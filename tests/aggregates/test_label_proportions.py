@@ -290,3 +290,15 @@ def test_two_classes_of_unequal_groups_agree_with_count_states(sizes: list[int],
         patch.setattr(poisson_binomial, "CHUNK", 2 ** (seed % 12))
         found = LabelProportions().evidence(logits, groups, z)
     close(found, expected, 1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [1, 20, 1, 7]])
+def test_the_smooth_likelihood_of_a_single_label_is_exact(sizes: list[int]) -> None:
+    logits, groups, z = problem(sizes, 3)
+    logits.requires_grad_()
+    smooth = LabelProportions().smooth_log_likelihood(logits, groups.segments, z)
+    exact = LabelProportions().log_likelihood(logits, groups, z)
+    single = torch.tensor(sizes) == 1
+    torch.testing.assert_close(smooth[single], exact[single])
+    found, expected = (torch.autograd.grad(values[single].sum(), logits)[0] for values in (smooth, exact))
+    torch.testing.assert_close(found, expected)

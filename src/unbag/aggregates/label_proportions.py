@@ -110,8 +110,10 @@ class LabelProportions(Aggregate):
         return self.method != "saddle_point" and n_classes > 2 and size <= LARGEST_PERMANENT <= log2(self.max_states)
 
     def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
-        """Approximate counts by independent normal variables with k - 1 degrees of freedom."""
-        return normal_log_likelihood(logits, segments, z, logits.new_zeros(()))
+        """Approximate counts by independent normal variables with k - 1 degrees of freedom; groups of one are exact."""
+        several = normal_log_likelihood(logits, segments, z, logits.new_zeros(()))
+        single = (z * segments.sum(logits.log_softmax(1))).sum(1)
+        return torch.where(segments.sizes == 1, single, several)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return infer_parts(self._parts(segments, z), _infer_part, log_probs, segments, z)
