@@ -111,9 +111,10 @@ class LabelProportions(Aggregate):
 
     def smooth_log_likelihood(self, logits: Tensor, segments: Segments, z: Tensor) -> Tensor:
         """Approximate counts by independent normal variables with k - 1 degrees of freedom; groups of one are exact."""
-        several = normal_log_likelihood(logits, segments, z, logits.new_zeros(()))
-        single = (z * segments.sum(logits.log_softmax(1))).sum(1)
-        return torch.where(segments.sizes == 1, single, several)
+        several, is_single = normal_log_likelihood(logits, segments, z, logits.new_zeros(())), segments.sizes == 1
+        if not bool(is_single.any()):
+            return several
+        return torch.where(is_single, (z * segments.sum(logits.log_softmax(1))).sum(1), several)
 
     def infer(self, log_probs: Tensor, segments: Segments, z: Tensor) -> tuple[Tensor, Tensor]:
         return infer_parts(self._parts(segments, z), _infer_part, log_probs, segments, z)

@@ -238,4 +238,4 @@ def _describe_interchangeable(context: Context, counted: list[Observations], blo
     reason = f"{both} have equal counts in {n - differ:,} of {n:,} groups in which they occur"
     if is_uncertain(counted[0]):
         reason = f"the counts of {both} differ by no more than their noise or intervals explain"
-    return f"{reason}, so they can hardly be told apart"
+    return f"{reason}, so they are hard to distinguish"
